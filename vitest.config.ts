@@ -1,7 +1,6 @@
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/harness/file-order.ts';
 import { filesInFull } from './test/harness/files-in-full.ts';
-import { RUNS_ALL } from './test/harness/slices.ts';
 
 const GROWTH = 'test/fuzz/growth.test.ts';
 const OTHERS = [
@@ -10,18 +9,14 @@ const OTHERS = [
   'test/package/**',
   'test/servers/**',
   // Files that run in `npm run test:all` only.
-  ...(RUNS_ALL ? [] : ['test/**/*.full.test.ts']),
+  ...(process.env.TOLLGATE_TESTS === undefined ? ['test/**/*.full.test.ts'] : []),
   'node_modules/**',
   'dist/**',
 ];
 const ARGUMENTS_OF_GROWTH = ['--min-semi-space-size=64', '--max-semi-space-size=64', '--expose-gc'];
 
 const SHARED = {
-  setupFiles: [
-    'test/harness/file-costs.ts',
-    'test/harness/property-seed.ts',
-    ...(process.env.TOLLGATE_REACH === undefined ? [] : ['test/harness/reach.ts']),
-  ],
+  setupFiles: ['test/harness/file-costs.ts', 'test/harness/property-seed.ts'],
   testTimeout: 60_000,
   hookTimeout: 120_000,
   // What is waited for comes later where much else runs; what never comes fails all the same.

@@ -1,10 +1,12 @@
 /** Tests approvals by the person at the caller's own client: what the form shows, what its answer decides, and attacks. */
+
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { approvalText } from '../../facade/consent/approvals/approval-text.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { tool } from '../properties/raw-facade.ts';
 import { type ProtocolFacade, type Step, startProtocol, type WireClient } from '../protocol/protocol-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -117,7 +119,7 @@ describe('a rule that asks, with approvals: caller', () => {
     expect([sent(), questions(client).length]).toEqual([[], 1]);
   });
 
-  it('is refused as a denial when there is no answer in time, and the question is withdrawn', async () => {
+  inFull('is refused as a denial when there is no answer in time, and the question is withdrawn', async () => {
     await start({ approvals: { waitMs: 2_000 } });
     const client = await facade.connect({ capabilities: FORMS });
     // The time counts from the start of the call, so the server is started before it.
@@ -250,14 +252,17 @@ describe('an answer of the caller, under attack' + verifies('PR-T04', 'PR-T05'),
     expect([codeOf(await again), sent().length]).toEqual(['DENIED', 1]);
   });
 
-  it.each([['s_wipe'], ['s_run']])('by a client that accepts everything by itself: %s is never asked', async (name) => {
-    await start();
-    const client = await facade.connect({ capabilities: FORMS });
-    const answer = call(client, name);
-    await expect.poll(() => owner.all('pending')).toHaveLength(1);
-    await owner.deny();
-    expect([codeOf(await answer), questions(client), sent()]).toEqual(['DENIED', [], []]);
-  });
+  inFull.each([['s_wipe'], ['s_run']])(
+    'by a client that accepts everything by itself: %s is never asked',
+    async (name) => {
+      await start();
+      const client = await facade.connect({ capabilities: FORMS });
+      const answer = call(client, name);
+      await expect.poll(() => owner.all('pending')).toHaveLength(1);
+      await owner.deny();
+      expect([codeOf(await answer), questions(client), sent()]).toEqual(['DENIED', [], []]);
+    },
+  );
 
   it('by the client that a server asks: a request of the server waits for an owner', async () => {
     const form = { message: 'Name?', requestedSchema: { type: 'object', properties: { name: { type: 'string' } } } };

@@ -2,11 +2,13 @@
  * Tests that no person is asked about a call that cannot run: each kind of stop ends its wait within a second and
  * withdraws the request.
  */
+
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { awaitedRequests, mergeProgress } from '../../facade/consent/approvals/approval-wait.ts';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { ACT, allow, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import type { Answer } from '../stories/facade.ts';
@@ -72,7 +74,7 @@ afterEach(async () => {
 });
 
 describe('a call that can no longer run' + verifies('PF-08'), () => {
-  it.each(STOPS)('stops waiting after %s, and its request is withdrawn', async (_name, stop, code, says) => {
+  it.each(partOf(STOPS, 2))('stops waiting after %s, and its request is withdrawn', async (_name, stop, code, says) => {
     const answer = put();
     await asked();
     const { item } = await owner.open();
@@ -103,7 +105,7 @@ describe('a call that can no longer run' + verifies('PF-08'), () => {
     expect([await owner.all(), events()]).toEqual([[], []]);
   });
 
-  it('ends together with every equal call, and asks again when it may run again', async () => {
+  inFull('ends together with every equal call, and asks again when it may run again', async () => {
     const both = [put(), put(facade.open('me'))];
     await asked();
     await expect.poll(() => owner.state.list('waiting'), { interval: 10 }).toHaveProperty('size', 2);

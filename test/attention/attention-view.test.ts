@@ -1,4 +1,5 @@
 /** Tests the list with real parts: what `status`, the host API and its events show of one state folder. */
+
 import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -6,6 +7,7 @@ import type { AttentionItem } from '../../facade/attention/attention-list.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { type Answer, cli, dataOf, server, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Listener } from '../host/event-listener.ts';
 import { type HostBench, startHost, TOKENS } from '../host/host-bench.ts';
 import { verifies } from '../verifies.ts';
@@ -48,7 +50,7 @@ afterAll(async () => {
 });
 
 describe('what needs attention' + verifies('AD-50', 'AD-51'), () => {
-  it('is the same in status and in the host API, and hosts hear what is added and what is gone', async () => {
+  inFull('is the same in status and in the host API, and hosts hear what is added and what is gone', async () => {
     const before = await status();
     expect(before.out).toMatch(
       /^no Tollgate serves agents; 0 sessions; 0 of 2 servers running; 0 calls in the last hour\n/,

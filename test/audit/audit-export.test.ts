@@ -2,6 +2,7 @@
  * Tests that the log is copied to a file and to receivers that fail, without losing or repeating a record.
  * Covers: facade/audit.
  */
+
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -25,6 +26,7 @@ import { AuditExport, readExported } from '../../facade/audit/export/audit-expor
 import { exportTarget, targetName } from '../../facade/audit/export/export-target.ts';
 import { createDigest } from '../../facade/audit/key-files.ts';
 import type { ExportConfig } from '../../facade/config/config.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -233,7 +235,7 @@ describe('the export by HTTP', () => {
     },
   );
 
-  it(
+  inFull(
     'is ended in two seconds at most by a receiver that hangs, and loses nothing' + verifies('AD-72', 'AD-73'),
     async () => {
       const at = place();
@@ -255,36 +257,45 @@ describe('the export by HTTP', () => {
 });
 
 describe('processes that export', () => {
-  it('lose and repeat nothing when they are killed at any moment' + verifies('AD-74'), async () => {
-    for (const kind of ['file', 'url'] as const) {
-      const at = place();
-      const log = writeLog(at.folder, 400);
-      onTestFinished(() => log.close());
-      const { url, posts } = await receiver((response) => void response.writeHead(200).end());
-      const settings = settingsOf(kind === 'file' ? { file: at.file } : { url }, 5);
-      const args = (count: number): readonly string[] => [at.folder, at.state, JSON.stringify(settings), String(count)];
-      const progress = (): number =>
-        kind === 'url' ? posts.length : existsSync(at.file) ? Math.floor(statSync(at.file).size / 300) : 0;
-      for (let kill = 0; kill < KILLS; kill += 1) {
-        const { child, ended } = startFixture('audit-exporter.ts', args(1e9));
-        const before = progress();
-        // Between two batches, and in the middle of them.
-        await until(() => expect(progress()).toBeGreaterThan(before + (kill % 3)));
-        child.kill('SIGKILL');
-        await ended;
-        appendTo(log, 10);
+  inFull(
+    'lose and repeat nothing when they are killed at any moment' + verifies('AD-74'),
+    async () => {
+      for (const kind of ['file', 'url'] as const) {
+        const at = place();
+        const log = writeLog(at.folder, 400);
+        onTestFinished(() => log.close());
+        const { url, posts } = await receiver((response) => void response.writeHead(200).end());
+        const settings = settingsOf(kind === 'file' ? { file: at.file } : { url }, 5);
+        const args = (count: number): readonly string[] => [
+          at.folder,
+          at.state,
+          JSON.stringify(settings),
+          String(count),
+        ];
+        const progress = (): number =>
+          kind === 'url' ? posts.length : existsSync(at.file) ? Math.floor(statSync(at.file).size / 300) : 0;
+        for (let kill = 0; kill < KILLS; kill += 1) {
+          const { child, ended } = startFixture('audit-exporter.ts', args(1e9));
+          const before = progress();
+          // Between two batches, and in the middle of them.
+          await until(() => expect(progress()).toBeGreaterThan(before + (kill % 3)));
+          child.kill('SIGKILL');
+          await ended;
+          appendTo(log, 10);
+        }
+        const expected = linesOf(at.folder);
+        await startFixture('audit-exporter.ts', args(expected.length)).ended;
+        const got = kind === 'file' ? linesIn(readFileSync(at.file, 'utf8')) : posts.flatMap(({ lines }) => lines);
+        // A receiver by HTTP may get a batch twice. Its key and the hashes of its records are the same then.
+        const byHash = new Set(got);
+        expect(sorted([...byHash])).toEqual(sorted(expected));
+        if (kind === 'file') expect(got).toHaveLength(expected.length);
+        const once = [...new Map(posts.map((post) => [post.key, post])).values()];
+        if (kind === 'url') expect(sorted(once.flatMap(({ lines }) => lines))).toEqual(sorted(expected));
       }
-      const expected = linesOf(at.folder);
-      await startFixture('audit-exporter.ts', args(expected.length)).ended;
-      const got = kind === 'file' ? linesIn(readFileSync(at.file, 'utf8')) : posts.flatMap(({ lines }) => lines);
-      // A receiver by HTTP may get a batch twice. Its key and the hashes of its records are the same then.
-      const byHash = new Set(got);
-      expect(sorted([...byHash])).toEqual(sorted(expected));
-      if (kind === 'file') expect(got).toHaveLength(expected.length);
-      const once = [...new Map(posts.map((post) => [post.key, post])).values()];
-      if (kind === 'url') expect(sorted(once.flatMap(({ lines }) => lines))).toEqual(sorted(expected));
-    }
-  }, 120_000);
+    },
+    120_000,
+  );
 
   it('are one at a time' + verifies('AD-74'), async () => {
     const at = place();

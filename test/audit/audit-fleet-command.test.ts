@@ -1,10 +1,12 @@
 /** Tests the commands on the logs of a fleet: verify, heads, retire, and questions to collected logs. */
+
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path, { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { appendChain, Fleet, publishHead, type SampleReplica, START, sealReplica } from './fleet-logs.ts';
@@ -124,7 +126,7 @@ describe('tollgate audit verify, over the logs of a fleet', () => {
     expect(await one.audit('verify', '--folder', 'logs', '--heads', 'gone.json')).toMatchObject({ code: 2 });
   });
 
-  it('leaves logs that docs/verify-audit.py verifies one by one' + verifies('FL-12'), async () => {
+  inFull('leaves logs that docs/verify-audit.py verifies one by one' + verifies('FL-12'), async () => {
     const one = await FleetProject.make();
     const heads = JSON.parse((await one.audit('heads', '--json')).out) as {
       replica: string;

@@ -3,6 +3,7 @@
  * answer is lost.
  * Covers: facade/audit.
  */
+
 import { spawn, spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
@@ -12,6 +13,7 @@ import { AUDIT_INDEX } from '../../facade/audit/index/audit-index.ts';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -78,7 +80,7 @@ describe('the index of the log', () => {
     expect(countOf(index)).toEqual({ rows: MANY + 12, listed: MANY + 12 });
   });
 
-  it(
+  inFull(
     'is not removed while another process locks it, and the reader does not wait for the lock forever' +
       verifies('ST-43'),
     () => {

@@ -1,4 +1,5 @@
 /** Tests the commands that prove the log, and that Python with openssl verifies what they write. */
+
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -17,6 +18,7 @@ import { type ProofDocument, proveRecords } from '../../facade/audit/proof/inclu
 import { proofStatus } from '../../facade/audit/proof/proof-status.ts';
 import { type Answer, cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -120,7 +122,7 @@ describe('tollgate audit verify', () => {
       expect(await signed.audit('verify', ...wrong)).toMatchObject({ code: 2 });
   });
 
-  it('counts signed records of an archive that it did not read' + verifies('AD-34'), async () => {
+  inFull('counts signed records of an archive that it did not read' + verifies('AD-34'), async () => {
     const one = new SignedProject();
     writeDeadChain(one.folder, [[...calls(900, 1), { type: 'closed' }]], NEWER);
     await one.audit('verify', '--seal');
@@ -154,7 +156,7 @@ describe('tollgate audit verify', () => {
 });
 
 describe('tollgate audit prove', () => {
-  it('writes a proof that Python verifies, and that no change survives' + verifies('AD-32', 'AD-33'), async () => {
+  inFull('writes a proof that Python verifies, and that no change survives' + verifies('AD-32', 'AD-33'), async () => {
     const file = join(temporaryFolder(), 'proof.json');
     expect(await signed.audit('prove', 'call-1', '--out', file)).toMatchObject({
       code: 0,
@@ -199,7 +201,7 @@ describe('tollgate audit prove', () => {
 });
 
 describe('docs/verify-audit.py', () => {
-  it('verifies a copy of the log as `verify` does' + verifies('AD-33'), () => {
+  inFull('verifies a copy of the log as `verify` does' + verifies('AD-33'), () => {
     const kept = join(temporaryFolder(), 'note');
     writeFileSync(kept, note);
     const copy = copyOf(signed.folder);

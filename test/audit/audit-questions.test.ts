@@ -1,4 +1,5 @@
 /** Tests filters, pages, timelines, and an index that lies: what is shown is always what the chain files say. */
+
 import { appendFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Libsql from 'libsql';
@@ -9,6 +10,7 @@ import { AUDIT_INDEX, type IndexedRecord } from '../../facade/audit/index/audit-
 import { type AuditReader, openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { openAuditSearch } from '../../facade/audit/index/audit-search.ts';
 import { measureAudit } from '../bench/audit-size.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -130,7 +132,7 @@ describe('filters', () => {
     expect(of({ text: '***' })).toThrow(/no word/);
   });
 
-  it('find paths by their end among many names' + verifies('AD-113'), () => {
+  inFull('find paths by their end among many names' + verifies('AD-113'), () => {
     const names = Array.from({ length: 1500 }, (_, at) => `src/d${at % 7}/${at}.key`);
     const paths = ['.env', 'x/prod.env', 'env', 'a.b/env', 'x/.env.bak', 'Größe.k\u{1F511}y', ...names];
     const { open } = logOf([paths.map((name) => decision(name, { facts: { paths: [name] } }))]);
@@ -372,7 +374,7 @@ describe('the search of a process that lives long', () => {
     }
   });
 
-  it('ends between two questions, so that no call of the database is interrupted' + verifies('AD-16'), async () => {
+  inFull('ends between two questions, so that no call of the database is interrupted' + verifies('AD-16'), async () => {
     const { folder, index } = logOf([Array.from({ length: 500 }, (_, at) => decision(`d${at}`))]);
     const delays = Array.from({ length: 25 }, (_, round) => round * 8);
     for (const delayMs of partOf(delays, 6)) {

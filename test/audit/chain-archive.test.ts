@@ -3,6 +3,7 @@
  * every step at which a move can stop.
  * Covers: facade/audit.
  */
+
 import fs, { cpSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
@@ -20,6 +21,7 @@ import { tryLock } from '../../facade/state/process-mark.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { TIMES } from '../faults/fault-seed.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -272,7 +274,7 @@ describe('verify after an archive', () => {
 });
 
 describe('a move to an archive', () => {
-  it(
+  inFull(
     'loses nothing if it stops at any step, and the next move completes it, also into another folder' +
       verifies('ST-46'),
     async () => {

@@ -2,6 +2,7 @@
  * Tests what a crash leaves of a chain, with real processes and real limits.
  * Covers: facade/audit.
  */
+
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,6 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
 import { verifyAudit } from '../../facade/audit/chain-verification.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -71,37 +73,41 @@ describe('a torn end', () => {
 });
 
 describe('a killed process', () => {
-  it('loses no acknowledged record, killed at random points' + verifies('PF-09'), async () => {
-    const folder = temporaryFolder();
-    const told = new Set<string>();
-    const rounds = roundsOf(20, 4);
-    for (let round = 0; round < rounds; round += 1) {
-      const { child, line, ended } = startFixture('audit-writer.ts', [folder, '100000', '20000']);
-      await line();
-      // The first process is killed after its first file.
-      for (let more = 0; round === 0 && more < 200; more += 1) await line();
-      await new Promise((resolve) => setTimeout(resolve, (round * 27) % 60));
-      child.kill('SIGKILL');
-      for (const id of await ended) told.add(id);
-    }
-    const log = openAudit({ folder, rotateBytes: 1e9 });
-    const verdict = verifyAudit(folder);
-    expect(verdict).toMatchObject({ ok: true, faults: [] });
-    expect(verdict.chains.filter(({ state }) => state === 'ended')).toHaveLength(rounds);
-    expect(verdict.chains.some(({ files }) => files > 1)).toBe(true);
-    const kept = new Set(
-      verdict.chains
-        .flatMap(({ chain, files }) =>
-          Array.from({ length: files }, (_, part) =>
-            readRecords(join(folder, chainFileName(chain, part))).map(({ id }) => id),
-          ),
-        )
-        .flat(),
-    );
-    expect([...told].filter((id) => !kept.has(id))).toEqual([]);
-    expect(told.size).toBeGreaterThan(rounds);
-    await log.close();
-  }, 60_000);
+  inFull(
+    'loses no acknowledged record, killed at random points' + verifies('PF-09'),
+    async () => {
+      const folder = temporaryFolder();
+      const told = new Set<string>();
+      const rounds = roundsOf(20, 4);
+      for (let round = 0; round < rounds; round += 1) {
+        const { child, line, ended } = startFixture('audit-writer.ts', [folder, '100000', '20000']);
+        await line();
+        // The first process is killed after its first file.
+        for (let more = 0; round === 0 && more < 200; more += 1) await line();
+        await new Promise((resolve) => setTimeout(resolve, (round * 27) % 60));
+        child.kill('SIGKILL');
+        for (const id of await ended) told.add(id);
+      }
+      const log = openAudit({ folder, rotateBytes: 1e9 });
+      const verdict = verifyAudit(folder);
+      expect(verdict).toMatchObject({ ok: true, faults: [] });
+      expect(verdict.chains.filter(({ state }) => state === 'ended')).toHaveLength(rounds);
+      expect(verdict.chains.some(({ files }) => files > 1)).toBe(true);
+      const kept = new Set(
+        verdict.chains
+          .flatMap(({ chain, files }) =>
+            Array.from({ length: files }, (_, part) =>
+              readRecords(join(folder, chainFileName(chain, part))).map(({ id }) => id),
+            ),
+          )
+          .flat(),
+      );
+      expect([...told].filter((id) => !kept.has(id))).toEqual([]);
+      expect(told.size).toBeGreaterThan(rounds);
+      await log.close();
+    },
+    60_000,
+  );
 
   it('has its own chain in the folder that it shares with others', async () => {
     const folder = temporaryFolder();

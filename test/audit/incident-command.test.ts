@@ -1,4 +1,5 @@
 /** Tests the bundle of an incident: what it holds, and that Python with openssl verifies it. */
+
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path, { join } from 'node:path';
@@ -8,6 +9,7 @@ import type { Io } from '../../facade/cli/command-io.ts';
 import { ApprovalOwner, askFor } from '../approvals/owner-context.ts';
 import { type Answer, cli, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -132,7 +134,7 @@ describe('tollgate incident', () => {
     expect(text('README.txt')).toContain('15 of 15 records proven.');
   });
 
-  it('is refused after any change, and with another key' + verifies('AD-100'), async () => {
+  inFull('is refused after any change, and with another key' + verifies('AD-100'), async () => {
     const { text, folder } = await one.bundle('--since', '2026-01-01');
     const other = `${key.split('+')[0]}+00000000+${Buffer.alloc(33, 1).toString('base64')}`;
     expect(python(folder, '--key', other)).toMatchObject({ code: 3 });
@@ -254,7 +256,7 @@ describe('tollgate incident', () => {
     two.project.remove();
   });
 
-  it('needs bounded memory, and shows progress' + verifies('AD-103'), { timeout: 120_000 }, async () => {
+  inFull('needs bounded memory, and shows progress' + verifies('AD-103'), { timeout: 120_000 }, async () => {
     // `npm test` writes fewer records into a heap that is smaller by that.
     const [count, heapMb] = [roundsOf(10_000, 1500), roundsOf(32, 20)];
     const two = new Case(calls(1, count));

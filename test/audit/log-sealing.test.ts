@@ -2,6 +2,7 @@
  * Tests that the sealing takes in whole records only, and never signs two different trees.
  * Covers: facade/audit.
  */
+
 import { appendFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -9,6 +10,7 @@ import { chainFileName } from '../../facade/audit/audit-chain.ts';
 import { openAudit } from '../../facade/audit/audit-log.ts';
 import { AuditTree } from '../../facade/audit/proof/audit-tree.ts';
 import { openDatabase } from '../../facade/state/database.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { empty, fill, mountSmallDisk, unmount } from '../state/small-disk.ts';
 import { startFixture, temporaryFolder } from '../state/temporary-folder.ts';
@@ -111,27 +113,31 @@ describe('sealing', () => {
     expect(prove(folder)).toMatchObject({ ok: true, proof: { complete: true, signed: 402 } });
   });
 
-  it('never signs two different trees if sealing processes are killed at any moment' + verifies('AD-23'), async () => {
-    const folder = temporaryFolder();
-    const keyFile = join(temporaryFolder(), 'key.pem');
-    writeFileSync(keyFile, KEY.export({ format: 'pem', type: 'pkcs8' }));
-    AuditTree.begin(folder).tree.close();
-    const kept = new Map<string, string>();
-    const rounds = roundsOf(4, 2);
-    for (let round = 0; round < rounds; round += 1) {
-      const writer = startFixture('audit-writer.ts', [folder, '1500', '20000']);
-      const sealers = [0, 1].map(() => startFixture('log-sealer.ts', [folder, keyFile]));
-      // One of them has signed something, and signs again while the writer appends or after it.
-      await Promise.race(sealers.map(({ line }) => line()));
-      await Promise.all([writer.ended, new Promise((resolve) => setTimeout(resolve, 130 * round))]);
-      for (const { child } of sealers) child.kill('SIGKILL');
-      for (const { ended } of sealers)
-        for (const line of await ended) if (line.startsWith('"')) kept.set(`${kept.size}`, JSON.parse(line) as string);
-      expect(prove(folder, { kept })).toMatchObject({ ok: true, faults: [], proof: { kept: kept.size } });
-    }
-    expect(kept.size).toBeGreaterThanOrEqual(rounds);
-    seal(folder);
-    const { records } = prove(folder);
-    expect(prove(folder, { kept })).toMatchObject({ ok: true, proof: { complete: true, signed: records } });
-  });
+  inFull(
+    'never signs two different trees if sealing processes are killed at any moment' + verifies('AD-23'),
+    async () => {
+      const folder = temporaryFolder();
+      const keyFile = join(temporaryFolder(), 'key.pem');
+      writeFileSync(keyFile, KEY.export({ format: 'pem', type: 'pkcs8' }));
+      AuditTree.begin(folder).tree.close();
+      const kept = new Map<string, string>();
+      const rounds = roundsOf(4, 2);
+      for (let round = 0; round < rounds; round += 1) {
+        const writer = startFixture('audit-writer.ts', [folder, '1500', '20000']);
+        const sealers = [0, 1].map(() => startFixture('log-sealer.ts', [folder, keyFile]));
+        // One of them has signed something, and signs again while the writer appends or after it.
+        await Promise.race(sealers.map(({ line }) => line()));
+        await Promise.all([writer.ended, new Promise((resolve) => setTimeout(resolve, 130 * round))]);
+        for (const { child } of sealers) child.kill('SIGKILL');
+        for (const { ended } of sealers)
+          for (const line of await ended)
+            if (line.startsWith('"')) kept.set(`${kept.size}`, JSON.parse(line) as string);
+        expect(prove(folder, { kept })).toMatchObject({ ok: true, faults: [], proof: { kept: kept.size } });
+      }
+      expect(kept.size).toBeGreaterThanOrEqual(rounds);
+      seal(folder);
+      const { records } = prove(folder);
+      expect(prove(folder, { kept })).toMatchObject({ ok: true, proof: { complete: true, signed: records } });
+    },
+  );
 });

@@ -1,4 +1,5 @@
 /** Tests the tree of RFC 6962 against vectors of other implementations, and its proofs for all small sizes. */
+
 import { createHash, createPrivateKey, createPublicKey, sign } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { AuditTree, checkTiles } from '../../facade/audit/proof/audit-tree.ts';
@@ -19,6 +20,7 @@ import {
   type VerifierKey,
   verifierKey,
 } from '../../facade/audit/proof/signed-note.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -72,7 +74,7 @@ describe('the tree', () => {
     }
   });
 
-  it('is stored in tiles with the same nodes, also if it grows in steps' + verifies('AD-20'), () => {
+  inFull('is stored in tiles with the same nodes, also if it grows in steps' + verifies('AD-20'), () => {
     const leaves = Array.from({ length: 65_800 }, (_, at) => leafHash(Buffer.from(String(at))));
     const { tree } = AuditTree.begin(temporaryFolder());
     const read = nodesOf(leaves);

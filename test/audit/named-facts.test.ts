@@ -1,4 +1,5 @@
 /** Tests what records of calls name: paths, programs and hosts, once for each call, and nothing else. */
+
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import path from 'node:path';
@@ -8,6 +9,7 @@ import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { createFactNames } from '../../facade/call/fact-names.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import type { Effect } from '../../policies/port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { type Recorded, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -116,7 +118,7 @@ describe('the names of a call', () => {
     });
   });
 
-  it('of a hostile command cost little' + verifies('AD-110'), () => {
+  inFull('of a hostile command cost little' + verifies('AD-110'), () => {
     const texts = ['s/', '$(', 'a/b ', '(', '"$(', '`a', '$((', '<(', '${a:-', '{a,', ' -c bash'];
     for (const text of texts) {
       const fact = commandFact(`bash -c ${text.repeat(16_000 / text.length)}`);

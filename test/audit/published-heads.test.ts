@@ -1,4 +1,5 @@
 /** Tests the name of a replica in its records and checkpoints, its published head, its export, and questions to a fleet. */
+
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -20,6 +21,7 @@ import type { SharedStore } from '../../facade/state/shared/shared-store.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { withProject } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { startStoreServer } from '../state/store-servers.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
@@ -124,7 +126,7 @@ describe('a head', () => {
     expect(results).toEqual(['STATE_AWAY', undefined]);
   });
 
-  it('that the state refuses is recorded and counted by a running facade' + verifies('FL-11'), async () => {
+  inFull('that the state refuses is recorded and counted by a running facade' + verifies('FL-11'), async () => {
     const folder = temporaryFolder();
     const config =
       'version: 1\nworkspace: ./workspace\nstate: ./state\naudit: {replica: gw-7, signing: {within: 1s}}\n';

@@ -1,4 +1,5 @@
 /** Tests when a process seals its log, with the real thread, and what it believes of a witness. */
+
 import { createHash, generateKeyPairSync } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path, { join } from 'node:path';
@@ -8,6 +9,7 @@ import { AuditTree } from '../../facade/audit/proof/audit-tree.ts';
 import { SealingSchedule } from '../../facade/audit/proof/sealing-schedule.ts';
 import { parseVerifierKey, type VerifierKey } from '../../facade/audit/proof/signed-note.ts';
 import type { WitnessConfig } from '../../facade/audit/proof/signing-key.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -51,7 +53,7 @@ const sizeOf = (folder: string): number => {
 const proofRecords = (audit: AuditLog) => readRecords(audit.file).filter(({ type }) => type === 'proof');
 
 describe('a process', () => {
-  it('seals after a number of records' + verifies('AD-24'), async () => {
+  inFull('seals after a number of records' + verifies('AD-24'), async () => {
     const { folder, audit } = open({ every: 10 });
     for (const entry of calls(1, 4)) audit.append(entry as never);
     await new Promise((resolve) => setTimeout(resolve, 1200));
@@ -147,7 +149,7 @@ describe('a witness', () => {
     expect([readFileSync(log, 'utf8').trimEnd().split('\n').length, told]).toEqual([1, []]);
   });
 
-  it.each(['another checkpoint', 'a wrong signature', 'garbage', 'nothing', 'megabytes', 'a failure'])(
+  inFull.each(['another checkpoint', 'a wrong signature', 'garbage', 'nothing', 'megabytes', 'a failure'])(
     'that answers with %s is not believed, and is recorded once' + verifies('AD-28'),
     async (how) => {
       const { command, key } = witness(how);

@@ -11,6 +11,7 @@ import { verifyFiles } from '../../policies/rego/bundles/bundle-signatures.ts';
 import { findOpa, packageRoot, runOpa } from '../../policies/rego/opa-program.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 
 const YAML = 'policies: [policies/git]\nprincipals: [{id: mia}]\nexpose: {primitives: workspace}\n';
 const REGO = `# METADATA
@@ -79,7 +80,7 @@ describe('reasons of Rego', () => {
 });
 
 describe('policy build', () => {
-  it('makes an OPA bundle with our facts, with equal bytes for each build', async () => {
+  inFull('makes an OPA bundle with our facts, with equal bytes for each build', async () => {
     const [one, two] = [project(), project()];
     const answer = await cli(one, ['policy', 'build', '--json']);
     expect((await cli(two, ['policy', 'build', '-o', 'out.tgz', 'policies/git'])).out).toMatch(
@@ -98,7 +99,7 @@ describe('policy build', () => {
     expect(said.entrypoints).toContain('tollgate/call/decision');
   });
 
-  it('sets the requested revision, and contains the data of the user', async () => {
+  inFull('sets the requested revision, and contains the data of the user', async () => {
     const made = project({ 'policies/git/data.json': '{"limits": {"most": 5}}' });
     expect((await cli(made, ['policy', 'build', '--revision', 'v7'])).out).toContain('revision v7');
     const files = unpackBundle(bundleOf(made));
@@ -106,7 +107,7 @@ describe('policy build', () => {
     expect(new TextDecoder().decode(files.get('.manifest'))).toContain('"roots":["policy","tollgate","limits"]');
   });
 
-  it('signs a bundle that opa verifies', async () => {
+  inFull('signs a bundle that opa verifies', async () => {
     const made = project();
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const [secret, open] = [
@@ -307,7 +308,7 @@ describe('policy fmt', () => {
 });
 
 describe('policy init', () => {
-  it('writes a folder that passes check, fmt and test unchanged', async () => {
+  inFull('writes a folder that passes check, fmt and test unchanged', async () => {
     const made = new Project();
     const { out } = await cli(made, ['policy', 'init', '--json']);
     const { written } = dataOf<{ written: readonly string[] }>(out);
@@ -414,7 +415,7 @@ describe('policy diff', () => {
       .map((line) => line.replace(/ {2,}/g, ' | '));
   };
 
-  it('finds no difference between a bundle and its sources, and refuses files without a policy', async () => {
+  inFull('finds no difference between a bundle and its sources, and refuses files without a policy', async () => {
     const made = project({ 'notes.txt': 'x', 'notes/a.md': 'x' });
     await cli(made, ['policy', 'build']);
     await cli(made, ['policy', 'build', '-o', 'bundle.tgz']);
@@ -443,7 +444,7 @@ describe('policy diff', () => {
     });
   });
 
-  it('lists rules, helpers and data that were added, removed and changed, with their places', async () => {
+  inFull('lists rules, helpers and data that were added, removed and changed, with their places', async () => {
     const after = REGO.replace('"main"', '"main", "prod"')
       .replace('severity: high', 'severity: low')
       .replace(/allow contains.*\n/, 'deny contains {"id": "new", "message": "m"} if input.run\n');
@@ -462,7 +463,7 @@ describe('policy diff', () => {
     ]);
   });
 
-  it('lists YAML rules, modes and settings, and never the value of a setting', async () => {
+  inFull('lists YAML rules, modes and settings, and never the value of a setting', async () => {
     const rules = (message: string, mode: string): string =>
       `rules:
   - {id: a, outcome: deny, message: ${message}, mode: ${mode}, when: {}}

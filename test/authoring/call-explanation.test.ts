@@ -2,6 +2,7 @@
  * Tests the answer to "why": what matched, what almost matched, which expression failed, and that every reported flip
  * is correct.
  */
+
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -21,6 +22,7 @@ import {
   scratch,
   settings,
 } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -415,7 +417,7 @@ describe('rego', () => {
     return { folder, sources: [regoSource(path.join(folder, 'team.rego'))] };
   };
 
-  it('names the first failed expression of each rule with its line, and none of rules that matched', async () => {
+  inFull('names the first failed expression of each rule with its line, and none of rules that matched', async () => {
     const { expressions, decision } = await why(
       { inside: ['a.md'], args: { path: 'a.md' }, time: '2026-11-20T12:30:00Z' },
       [],
@@ -428,17 +430,17 @@ describe('rego', () => {
     ]);
   });
 
-  it('uses the time of the call as the clock', async () => {
+  inFull('uses the time of the call as the clock', async () => {
     const { expressions } = await why({ inside: ['a.md'], args: {} }, [], rego());
     expect(expressions.at(-1)).toEqual({ rule: 'policy.team.allow', file: 'team.rego', line: 16, text: 'hour == 12' });
   });
 
-  it('finds flips by constants of the rules, each proved', async () => {
+  inFull('finds flips by constants of the rules, each proved', async () => {
     const flips = flipsOf(await why({ inside: ['a.md'], args: { path: 'a.md' } }, [], rego()));
     expect(flips).toEqual([expect.stringMatching(/^allow if the call came at 2026-11-20T12/)]);
   });
 
-  it('finds a flip by a length', async () => {
+  inFull('finds a flip by a length', async () => {
     const flips = (
       await why(
         { verb: 'write', inside: ['a.md'], args: { text: 'x'.repeat(20) }, time: '2026-11-20T12:30:00Z' },

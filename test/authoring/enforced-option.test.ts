@@ -1,8 +1,10 @@
 /** Tests `--enforced`: cases and recorded calls are decided as if rules in mode warn or shadow were enforced. */
+
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 
 const CONFIG = `
 profiles: {ci: {}}
@@ -44,7 +46,7 @@ const suite = (expected: Readonly<Record<string, string>>): void => {
 };
 
 describe('policy test --enforced', () => {
-  it('enforces sources and rules in mode warn or shadow, but not those that are off', async () => {
+  inFull('enforces sources and rules in mode warn or shadow, but not those that are off', async () => {
     suite({ warned: 'allow', shadow: 'allow', some: 'allow', own: 'allow', off: 'allow', dead: 'allow' });
     expect(await cli(project, ['policy', 'test', 'policies/rules_suite.yaml'])).toMatchObject({ code: EXIT.ok });
     suite({ warned: 'deny', shadow: 'deny', some: 'deny', own: 'deny', off: 'allow', dead: 'allow' });

@@ -5,6 +5,7 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
 import { approveAll } from '../consent/approve-servers.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -308,7 +309,7 @@ describe('policy check', () => {
     expect(lines.at(-1)).toMatch(/^\d errors?/);
   });
 
-  it('refuses each of the others at its place, if every file has one', async () => {
+  inFull('refuses each of the others at its place, if every file has one', async () => {
     const { out } = await cli(oneFileEach(TOGETHER), ['policy', 'check']);
     expect(withoutLine(TOGETHER, out)).toEqual([]);
     expect(out).toMatch(/\n\d\d errors, 1 warning\n$/);
@@ -419,7 +420,7 @@ allow contains {"id": "a", "message": "m"} if {
     );
   });
 
-  it('accepts two bodies of one rule, an unnamed server, and names of another configuration', async () => {
+  inFull('accepts two bodies of one rule, an unnamed server, and names of another configuration', async () => {
     expect(
       await check(
         rego(
@@ -592,7 +593,7 @@ ${['bank', 'mail', 'any'].map((name) => `  ${remote(name)}\n`).join('')}`,
     });
   });
 
-  it('finds faults that only appear when all sources are combined', async () => {
+  inFull('finds faults that only appear when all sources are combined', async () => {
     const files = {
       ...rego(`${ID}deny contains "x" if input.run`),
       'policies/b/git.rego':

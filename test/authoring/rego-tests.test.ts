@@ -3,6 +3,7 @@
  * differ.
  * Covers: policies/authoring, facade/cli/policy-commands.
  */
+
 import { type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -12,6 +13,7 @@ import { EXIT } from '../../facade/cli/command-io.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const REGO = `package policy.hours
@@ -57,7 +59,7 @@ async function run(
 const suite = (...cases: readonly string[]): string => `cases:\n${cases.map((one) => `  - {${one}}\n`).join('')}`;
 
 describe('cases over Rego', () => {
-  it('have the clock of the case, in both engines', async () => {
+  inFull('have the clock of the case, in both engines', async () => {
     const { code, out } = await run(REGO, {
       'a_suite.yaml': suite(
         `name: a, ${NIGHT}, expect: deny, reason: office-hours`,
@@ -86,7 +88,7 @@ describe('cases over Rego', () => {
     ]);
   });
 
-  it('that stop the policy fail without affecting others', async () => {
+  inFull('that stop the policy fail without affecting others', async () => {
     const conflicting = `${REGO}
 level := 1 if input.effect.verb
 
@@ -116,7 +118,7 @@ describe('Rego tests', () => {
 	count(hours.deny) == 1 with input as {"effect": {"verb": "write"}} with time.now_ns as 1767225600000000000
 }`;
 
-  it('run with the library and all data', async () => {
+  inFull('run with the library and all data', async () => {
     const whole = `test_decision if {
 	decision := data.tollgate.call.decision with input as {"version": 2, "phase": "call", "labels": [], "time": "", "run": "r", "principal": {"id": "a", "role": "r", "groups": [], "profiles": ["default"], "origin": ""}, "effect": {"kind": "tool", "verb": "read", "server": "workspace", "tool": "read", "paths": [], "urls": [], "arguments": {}}}
 	decision.outcome == "allow"
@@ -127,7 +129,7 @@ describe('Rego tests', () => {
     });
   });
 
-  it('that fail are reported with the failed expression and its values', async () => {
+  inFull('that fail are reported with the failed expression and its values', async () => {
     const fail = 'test_day if {\n\tx := 3\n\tx > 5\n}';
     const { code, out } = await run(REGO, { 'a_test.rego': tests(pass, fail) });
     expect([code, out]).toEqual([
@@ -138,7 +140,7 @@ describe('Rego tests', () => {
     ]);
   });
 
-  it('list the lines that no test ran, by the numbers of the user', async () => {
+  inFull('list the lines that no test ran, by the numbers of the user', async () => {
     const { code, out } = await run(REGO, { 'a_test.rego': tests(pass) }, '--threshold', '100');
     expect([code, out]).toEqual([
       EXIT.unexpected,
@@ -148,7 +150,7 @@ describe('Rego tests', () => {
     ]);
   });
 
-  it('are checked against the schema of the input', async () => {
+  inFull('are checked against the schema of the input', async () => {
     expect(
       await run(REGO, { 'a_test.rego': 'package policy.hours_test\n\ntest_x if input.efect == 1\n' }),
     ).toMatchObject({
@@ -186,21 +188,25 @@ describe('without opa', () => {
     }
   }
 
-  it('cases of YAML rules run in the built WebAssembly, and the result says that opa did not run', () => {
-    project.write('policies/rules.yaml', 'rules:\n  - id: look\n    outcome: allow\n    when: {verbs: [read]}\n');
-    project.write('yaml.yaml', 'policies: [policies/rules.yaml]\n');
-    project.write('tests/a_suite.yaml', suite('name: a, call: {tool: read, args: {path: a}}, expect: allow'));
-    const words = ['policy', 'test', 'tests/a_suite.yaml', '--config', 'yaml.yaml'];
-    const [told, data] = bare(words, [...words, '--json']);
-    expect({ status: told?.status, stderr: told?.stderr, stdout: told?.stdout }).toEqual({
-      status: EXIT.ok,
-      stderr: '',
-      stdout: expect.stringMatching(
-        /^1 passed, 0 failed\. .*\nThe cases ran in WebAssembly only\. opa is not installed\. To install it: brew install opa; or /,
-      ),
-    });
-    expect(dataOf<{ notCompared: string }>(data?.stdout ?? '').notCompared).toContain('opa is not installed');
-  }, 60_000);
+  inFull(
+    'cases of YAML rules run in the built WebAssembly, and the result says that opa did not run',
+    () => {
+      project.write('policies/rules.yaml', 'rules:\n  - id: look\n    outcome: allow\n    when: {verbs: [read]}\n');
+      project.write('yaml.yaml', 'policies: [policies/rules.yaml]\n');
+      project.write('tests/a_suite.yaml', suite('name: a, call: {tool: read, args: {path: a}}, expect: allow'));
+      const words = ['policy', 'test', 'tests/a_suite.yaml', '--config', 'yaml.yaml'];
+      const [told, data] = bare(words, [...words, '--json']);
+      expect({ status: told?.status, stderr: told?.stderr, stdout: told?.stdout }).toEqual({
+        status: EXIT.ok,
+        stderr: '',
+        stdout: expect.stringMatching(
+          /^1 passed, 0 failed\. .*\nThe cases ran in WebAssembly only\. opa is not installed\. To install it: brew install opa; or /,
+        ),
+      });
+      expect(dataOf<{ notCompared: string }>(data?.stdout ?? '').notCompared).toContain('opa is not installed');
+    },
+    60_000,
+  );
 
   it('a named opa that does not work is refused', async () => {
     expect(

@@ -1,4 +1,5 @@
 /** Tests suggested rules: what is suggested, what never is, and that each suggestion only allows what was approved. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -15,6 +16,7 @@ import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import type { CallInput } from '../../policies/port.ts';
 import { type CallOf, callOf, documentOf, parts, regoSource, scratch, settings } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -359,7 +361,7 @@ describe('nothing is suggested', () => {
     ]);
   });
 
-  it('if the rule that asks can have no exception, or is Rego' + verifies('FH-72'), async () => {
+  inFull('if the rule that asks can have no exception, or is Rego' + verifies('FH-72'), async () => {
     const rules = [
       { id: 'all', outcome: 'allow', when: {} },
       { id: 'look', outcome: 'ask', when: { labels: ['secret'] } },

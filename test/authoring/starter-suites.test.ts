@@ -1,6 +1,7 @@
 /**
  * Tests the starter policies by their own suites, alone and with external servers, in opa and in the built WebAssembly.
  */
+
 import { readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -8,6 +9,7 @@ import { CLIENTS } from '../../facade/clients/client-formats.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -80,14 +82,14 @@ describe('starter policies', () => {
     }
   });
 
-  it.each(partOf(STARTERS, 1))('%s passes its suite, alone in a project', async (name) => {
+  inFull.each(partOf(STARTERS, 1))('%s passes its suite, alone in a project', async (name) => {
     prepare(name);
     const { code, out, err } = await cli(project, ['policy', 'test', 'policies/rules_suite.yaml']);
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
     expect(out).not.toContain('Not covered');
   });
 
-  it.each(STARTERS)('%s has no rule without effect, and decides as its page says', async (name) => {
+  it.each(partOf(STARTERS, 2))('%s has no rule without effect, and decides as its page says', async (name) => {
     prepare(name, SERVERS);
     project.write(
       'policies/others_suite.yaml',

@@ -2,6 +2,7 @@
  * Tests `tollgate policy test` as an author uses it: what passes, what fails with which message, and what is refused
  * before a run.
  */
+
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { EXIT } from '../../facade/cli/command-io.ts';
 import { findOpa } from '../../policies/rego/opa-program.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { RUNS_ALL } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -237,7 +239,7 @@ describe('a suite with faults', () => {
 });
 
 describe('the tests to run', () => {
-  it('are those next to the policies and the configuration, or the named ones', async () => {
+  inFull('are those next to the policies and the configuration, or the named ones', async () => {
     const other = new Project();
     try {
       other.write('policies/rules.yaml', RULES);

@@ -1,9 +1,11 @@
 /** The quick benchmark of the gate: what a call costs in counts, which do not depend on the machine. Never times. */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { parse } from 'yaml';
+import { groupInFull } from '../harness/full-tests.ts';
 import { RUNS_ALL, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { AT_ONCE, COUNTED, type Counts, countAll } from './counts.ts';
@@ -62,7 +64,7 @@ describe.each(['stdio', 'http'] as const)('a call over %s', (transport) => {
     });
 });
 
-describe('a call that one of three replicas serves over Redis', () => {
+groupInFull('a call that one of three replicas serves over Redis', () => {
   it(`makes no statement of the store mostly, because its budget is reserved ahead${verifies('FL-37')}`, async () => {
     const calls = roundsOf(2_000, 500);
     const fleet = await BenchFleet.start({ kind: 'redis', replicas: 3 });

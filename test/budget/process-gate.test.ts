@@ -1,8 +1,10 @@
 /** Tests the limit of calls in a process: turns of principals, the memory of waiting calls, and calls that are shed. */
+
 import { afterEach, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { ReleaseSlot } from '../../facade/budget/concurrency-limit.ts';
 import { memoryPressure, ProcessGate, WAITING_CALL_BYTES } from '../../facade/budget/process-gate.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { ACT, allow, type RawFacade, startRaw } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -208,7 +210,7 @@ describe('a facade with more calls than it may run', () => {
     },
   );
 
-  it('serves one principal while another has 320 calls waiting' + verifies('FL-23'), async () => {
+  inFull('serves one principal while another has 320 calls waiting' + verifies('FL-23'), async () => {
     const { call, open, calls } = await start({ calls: 4 });
     const done: string[] = [];
     const greedy = Array.from({ length: 20 }, () => open('ann')).flatMap((session) =>

@@ -15,6 +15,7 @@ import { openState } from '../../facade/state/sqlite-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { type Answer as CliAnswer, cli, dataOf } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { OPEN, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
@@ -265,7 +266,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     );
   });
 
-  it('ends in every process at the next call, and by itself when it expires', async () => {
+  inFull('ends in every process at the next call, and by itself when it expires', async () => {
     await start();
     const text = readFileSync(path.join(facade.folder, 'tollgate.yaml'), 'utf8');
     const second = await startFacade(text, { folder: facade.folder });
@@ -320,7 +321,7 @@ describe('an upgrade' + verifies('CY-08', 'CY-03'), () => {
     await state.close();
   });
 
-  it('is reported by tollgate try', async () => {
+  inFull('is reported by tollgate try', async () => {
     await start();
     const tried = await cli({ folder: facade.folder, home: facade.folder } as Project, [
       'try',

@@ -2,6 +2,7 @@
  * Tests other workspaces as an owner opens them and as an agent attacks them: closed without the upgrade, open only for
  * named folders, and closed again at once.
  */
+
 import {
   existsSync,
   linkSync,
@@ -23,6 +24,7 @@ import { CallPathHandles } from '../../catalogs/readers/path-handles.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { type Answer as CliAnswer, cli } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { partOf } from '../harness/slices.ts';
 import { OPEN, startRaw, tool } from '../properties/raw-facade.ts';
 import { type Answer, startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -294,7 +296,7 @@ describe('other workspaces with the upgrade, under attack' + verifies('ST-114'),
     ['a command there', () => undefined, 'bash', () => ({ command: 'cat index.html', cwd: at('site') })],
     ['a path as a URI', () => undefined, 'read', () => ({ path: `file://${at('secret.txt')}` })],
   ];
-  it.each(ATTACKS)('refuse %s', async (_what, prepare, name, args) => {
+  it.each(partOf(ATTACKS, 4))('refuse %s', async (_what, prepare, name, args) => {
     await enable();
     prepare();
     const answer = await call(name, args());
@@ -390,7 +392,7 @@ describe('the configuration of other workspaces' + verifies('ST-115'), () => {
       'the program of Tollgate',
     ],
   ];
-  it.each(REFUSED)('refuses %s', (what, settings, message) => {
+  it.each(partOf(REFUSED, 6))('refuses %s', (what, settings, message) => {
     for (const name of [
       'workspace/sub',
       'around/workspace',

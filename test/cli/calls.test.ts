@@ -2,10 +2,12 @@
  * Tests `tollgate call`, and the names and arguments that `try`, `call` and `tools` accept, over a real server.
  * Covers: facade/cli.
  */
+
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { schemaText } from '../../facade/cli/serving/schema-text.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
@@ -92,19 +94,22 @@ describe('call', () => {
     });
   });
 
-  it('prints text on stdout, and on stderr what is no text; --json prints the result' + verifies('FH-31'), async () => {
-    expect(await call('workspace.read', 'path=README.md')).toMatchObject({ code: EXIT.ok, out: '# Hello\n' });
-    expect(await call('story_picture')).toMatchObject({
-      code: EXIT.ok,
-      out: '',
-      err: expect.stringContaining('a block of type image (image/png, 12 characters of base64)') as unknown,
-    });
-    expect(dataOf((await call('story_rows', 'count=2', '--json')).out)).toMatchObject({
-      structuredContent: { rows: [0, 1] },
-    });
-  });
+  inFull(
+    'prints text on stdout, and on stderr what is no text; --json prints the result' + verifies('FH-31'),
+    async () => {
+      expect(await call('workspace.read', 'path=README.md')).toMatchObject({ code: EXIT.ok, out: '# Hello\n' });
+      expect(await call('story_picture')).toMatchObject({
+        code: EXIT.ok,
+        out: '',
+        err: expect.stringContaining('a block of type image (image/png, 12 characters of base64)') as unknown,
+      });
+      expect(dataOf((await call('story_rows', 'count=2', '--json')).out)).toMatchObject({
+        structuredContent: { rows: [0, 1] },
+      });
+    },
+  );
 
-  it('ends with the exit code of its refusal, or 6 if the tool failed' + verifies('FH-31'), async () => {
+  inFull('ends with the exit code of its refusal, or 6 if the tool failed' + verifies('FH-31'), async () => {
     expect(await call('story_fail')).toEqual({
       code: EXIT.toolError,
       out: 'the tool says no\n',
@@ -127,7 +132,7 @@ describe('call', () => {
     });
   });
 
-  it(
+  inFull(
     'ends with 7 and the command that decides if a rule asks, and runs once after the approval' + verifies('FH-32'),
     async () => {
       const asked = await call('story_open', 'path=x');
@@ -144,7 +149,7 @@ describe('call', () => {
     },
   );
 
-  it(
+  inFull(
     'works while a Tollgate with the same state runs, and that one keeps its sessions' + verifies('FH-32'),
     async () => {
       const child = new Child(project, ['run', '--as', 'agent']);
@@ -175,7 +180,7 @@ describe('call', () => {
 });
 
 describe('the arguments of call and try', () => {
-  it('are an object, pairs with the types of the schema, or a file' + verifies('FH-34'), async () => {
+  inFull('are an object, pairs with the types of the schema, or a file' + verifies('FH-34'), async () => {
     project.write('args.json', '{"text": "from a file"}');
     expect((await call('story_echo', '@args.json')).out).toBe('from a file\n');
     expect((await call('story_echo', 'text=a=b c')).out).toBe('a=b c\n');

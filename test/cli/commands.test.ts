@@ -2,11 +2,13 @@
  * Tests commands that answer and end over a real server: exit code, data on stdout, messages on stderr.
  * Covers: facade/cli.
  */
+
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, server, start } from './terminal.ts';
@@ -164,7 +166,7 @@ describe('try', () => {
     });
   });
 
-  it('adds the effect and the obligations with --explain', async () => {
+  inFull('adds the effect and the obligations with --explain', async () => {
     const { out } = await tried('read', '{"path": "README.md"}', '--explain');
     expect(out).toContain('effect     read workspace.read');
     expect(out).toContain('path       README.md (inside the workspace, argument path)');
@@ -179,7 +181,7 @@ describe('try', () => {
     );
   });
 
-  it('reports rules in shadow mode, and arguments that were repaired', async () => {
+  inFull('reports rules in shadow mode, and arguments that were repaired', async () => {
     expect((await tried('story_echo', '{"text": "x"}')).out).toContain('in shadow, would deny: rehearsed: Not yet.');
     expect((await tried('story_count', '{"lines": "5"}', '--explain')).out).toMatch(/^note +/m);
   });
@@ -295,7 +297,7 @@ describe('tools', () => {
     expect(out).not.toMatch(/do.it/);
   });
 
-  it(
+  inFull(
     'shows one named tool as the agent sees it: description, projected schema, verdict and limits' +
       verifies('HE-04', 'HA-18', 'ST-93'),
     async () => {
@@ -335,7 +337,7 @@ describe('tools', () => {
     },
   );
 
-  it('refuses a named tool that the agent does not see' + verifies('ST-93'), async () => {
+  inFull('refuses a named tool that the agent does not see' + verifies('ST-93'), async () => {
     for (const name of ['story_wipe', 'story.hidden', 'nothing'])
       expect(await cli(project, ['tools', name])).toMatchObject({
         code: EXIT.refused,
@@ -360,7 +362,7 @@ describe('servers', () => {
     expect(await cli(project, ['servers', '--log', 'story'])).toMatchObject({ code: EXIT.ok, out: '' });
   });
 
-  it('shows state, counts and version, as a table and as data', async () => {
+  inFull('shows state, counts and version, as a table and as data', async () => {
     const { code, out, err } = await cli(project, ['servers']);
     expect([code, err]).toEqual([EXIT.ok, '']);
     expect(out).toMatch(/^NAME +CONSENT +STATE +TOOLS +PENDING +BYTES +QUARANTINED +VERSION$/m);
@@ -400,7 +402,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     await project.approve({ file: 'broken.yaml', names: ['story', 'dead', 'mute', 'gone'] });
   });
 
-  it(
+  inFull(
     'show the reason for each broken server and keep the others, with exit code 5 (servers)' + verifies('HE-01'),
     async () => {
       const { code, out, err } = await cli(project, ['servers', '-c', 'broken.yaml']);
@@ -430,7 +432,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     expect(err).toMatch(/^The tools of dead are missing: Server "dead" ended/m);
   });
 
-  it('tell a missing server from a missing tool (try)', async () => {
+  inFull('tell a missing server from a missing tool (try)', async () => {
     expect(await cli(project, ['try', 'story_fail', '-c', 'broken.yaml'])).toMatchObject({ code: EXIT.ok });
     expect(await cli(project, ['try', 'dead_echo', '-c', 'broken.yaml'])).toMatchObject({
       code: EXIT.server,

@@ -1,8 +1,10 @@
 /** Tests which configuration a command reads if none is named. */
+
 import { existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf } from './terminal.ts';
 
@@ -21,7 +23,7 @@ const verdict = async (...more: string[]): Promise<unknown> => {
 };
 
 describe('the configuration that an owner keeps elsewhere for a folder' + verifies('FH-66'), () => {
-  it('is the default in this folder, for all commands and for the commands that they print', async () => {
+  inFull('is the default in this folder, for all commands and for the commands that they print', async () => {
     expect(existsSync(path.join(project.folder, 'tollgate.yaml'))).toBe(false);
     expect(await verdict()).toBe('deny');
     const checked = await cli(project, ['check']);

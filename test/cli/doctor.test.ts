@@ -1,4 +1,5 @@
 /** Tests `tollgate doctor`: its findings about servers, clients and own files, `--fix`, and the ids in docs/cli.md. */
+
 import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -11,6 +12,7 @@ import { atHome, type Home, WITH_INSTALLERS } from '../clients/home.ts';
 import { VALUES } from '../clients/samples.ts';
 import { approveAll } from '../consent/approve-servers.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { dataOf, start } from './terminal.ts';
 
 interface Data {
@@ -30,7 +32,7 @@ const of = ({ findings }: Data, id: FindingId) =>
 const config = (home: Home) => loadConfig(home.project.file, { env: home.env, home: home.project.home });
 
 describe('tollgate doctor', () => {
-  it('lists the servers that each client starts without Tollgate, with the command that moves them', async () => {
+  inFull('lists the servers that each client starts without Tollgate, with the command that moves them', async () => {
     await atHome(
       ['claude-code', 'cursor', 'codex', 'zed'],
       async (home) => {

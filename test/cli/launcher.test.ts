@@ -2,6 +2,7 @@
  * Tests what a start of the built program loads, and the compiled code that it keeps.
  * Covers: facade/cli.
  */
+
 import { spawnSync } from 'node:child_process';
 import {
   cpSync,
@@ -20,6 +21,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { VERSION } from '../../facade/serve/version.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { Child, MAIN } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
@@ -56,7 +58,7 @@ describe('a start of the built program', () => {
       expect(loaded).not.toContain(`node:${name}`);
   });
 
-  it('serves from one bundle, one file for each thread, and native packages' + verifies('FP-07'), async () => {
+  inFull('serves from one bundle, one file for each thread, and native packages' + verifies('FP-07'), async () => {
     const project = new Project();
     try {
       project.write('workspace/notes.md', '');
@@ -115,7 +117,7 @@ describe('the compiled code', () => {
     return { root: scratch, kept: () => readdirSync(folder).map((name) => path.join(folder, name)) };
   }
 
-  it('is kept for the next start, and is not written again' + verifies('FP-07'), () => {
+  inFull('is kept for the next start, and is not written again' + verifies('FP-07'), () => {
     const { root, kept } = copied();
     expect(help(root)).toMatchObject({ status: 0, stderr: '' });
     expect(kept()).toHaveLength(1);
@@ -135,7 +137,7 @@ describe('the compiled code', () => {
       (code: Buffer) => code.fill(code.readUInt8(code.length - 9) ^ 1, code.length - 9, code.length - 8),
     ],
   ] as const;
-  it.each(partOf(DAMAGES, 2))('that is %s is ignored and made again' + verifies('FP-07'), (_how, damage) => {
+  inFull.each(partOf(DAMAGES, 2))('that is %s is ignored and made again' + verifies('FP-07'), (_how, damage) => {
     const { root, kept } = copied();
     const first = help(root);
     const [file = ''] = kept();

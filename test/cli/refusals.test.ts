@@ -1,4 +1,5 @@
 /** Tests the errors for bad input: code, place and exit code, and never a stack. */
+
 import { mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import Libsql from 'libsql';
@@ -7,6 +8,8 @@ import { parse } from 'yaml';
 import type { ErrorCode } from '../../catalogs/errors/error-table.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
+import { partOf } from '../harness/slices.ts';
 import { type Answer, cli, dataOf, server } from './terminal.ts';
 
 const PLAIN = 'version: 1\nworkspace: ./workspace\n';
@@ -40,7 +43,7 @@ interface Case {
 const CASES = parse(readFileSync(path.join(import.meta.dirname, 'refusals.yaml'), 'utf8')) as readonly Case[];
 
 describe('check and every start report the place of each error', () => {
-  it.each(CASES)('$name', async ({ config = '', whole, files = {}, code, problems }) => {
+  it.each(partOf(CASES, 4))('$name', async ({ config = '', whole, files = {}, code, problems }) => {
     project.write('tollgate.yaml', whole ?? `${PLAIN}${config}\n`);
     for (const [name, text] of Object.entries(files)) project.write(name, text);
     const checked = await cli(project, ['check']);
@@ -69,7 +72,7 @@ describe('a file that cannot be used', () => {
     expect(answer.err).toMatch(expected);
   });
 
-  it('is Rego without opa: the error says how to get opa', async () => {
+  inFull('is Rego without opa: the error says how to get opa', async () => {
     project.write('tollgate.yaml', REGO);
     project.write('rego/mine.rego', 'package policy.mine\n\nallow contains "all" if true\n');
     const answer = await cli(project, ['check', '--opa', path.join(project.folder, 'no-opa')]);

@@ -1,4 +1,5 @@
 /** Tests `tollgate state`, and that decisions are on the disk before a command reports them. */
+
 import {
   chmodSync,
   closeSync,
@@ -17,6 +18,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openState, STATE_SCHEMA } from '../../facade/state/sqlite-state.ts';
 import { Stops } from '../../facade/state/stop-file.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
 import { cli, dataOf, server } from './terminal.ts';
@@ -259,26 +261,29 @@ describe('a decision of a person' + verifies('ST-07'), () => {
     stops.close();
   });
 
-  it('is refused while another process holds the lock; the server is stopped by name, and commands that read go on', async () => {
-    const holder = startFixture('state-holder.mjs', [file()]);
-    await holder.line();
-    holder.child.stdin?.write('BEGIN IMMEDIATE\n');
-    await holder.line();
-    holder.child.kill('SIGSTOP');
-    const state = openState(folder);
-    expect(state.list('grants').size).toBe(500);
-    state.close();
-    const { code, err } = await tollgate('servers', 'disable', 'chaos');
-    expect([code, err]).toEqual([
-      1,
-      expect.stringMatching(/chaos was stopped as by tollgate kill[^]*kill --lift chaos/),
-    ]);
-    expect((await tollgate('kill')).err + (await tollgate('kill')).out).toContain('chaos');
-    expect((await tollgate('off')).code).toBe(0);
-    holder.child.kill('SIGKILL');
-    await holder.ended;
-    expect((await tollgate('servers', 'disable', 'chaos')).code).toBe(0);
-  });
+  inFull(
+    'is refused while another process holds the lock; the server is stopped by name, and commands that read go on',
+    async () => {
+      const holder = startFixture('state-holder.mjs', [file()]);
+      await holder.line();
+      holder.child.stdin?.write('BEGIN IMMEDIATE\n');
+      await holder.line();
+      holder.child.kill('SIGSTOP');
+      const state = openState(folder);
+      expect(state.list('grants').size).toBe(500);
+      state.close();
+      const { code, err } = await tollgate('servers', 'disable', 'chaos');
+      expect([code, err]).toEqual([
+        1,
+        expect.stringMatching(/chaos was stopped as by tollgate kill[^]*kill --lift chaos/),
+      ]);
+      expect((await tollgate('kill')).err + (await tollgate('kill')).out).toContain('chaos');
+      expect((await tollgate('off')).code).toBe(0);
+      holder.child.kill('SIGKILL');
+      await holder.ended;
+      expect((await tollgate('servers', 'disable', 'chaos')).code).toBe(0);
+    },
+  );
 
   it('that turns something on again is recorded first, and refused if it cannot be recorded', async () => {
     await tollgate('off');

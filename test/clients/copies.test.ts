@@ -2,6 +2,7 @@
  * Tests that `import --copy` turns a server that its client downloads at each start into an installed package, and
  * loses none of its arguments, folders and variables.
  */
+
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -10,6 +11,7 @@ import { loadKnown } from '../../catalogs/servers/known-server.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { dataOf, start } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
 
@@ -26,7 +28,7 @@ const serverOf = (home: Home, name: string) =>
 const stateOf = (home: Home): string => loadConfig(home.project.file, { env: home.env, home: home.project.home }).state;
 
 describe('a copy of a server that its client downloads' + verifies('FH-15'), () => {
-  it('runs the installed package with every argument and variable, and undo removes it', async () => {
+  inFull('runs the installed package with every argument and variable, and undo removes it', async () => {
     await withInstallers(async (home) => {
       writeServers(home, {
         notes: {
@@ -59,7 +61,7 @@ describe('a copy of a server that its client downloads' + verifies('FH-15'), () 
     });
   });
 
-  it('keeps variables that a container takes from its environment as secrets, and its folders', async () => {
+  inFull('keeps variables that a container takes from its environment as secrets, and its folders', async () => {
     await withInstallers(async (home) => {
       mkdirSync(home.file('project/data'));
       const words = ['run', '-i', '--rm', '-e', 'TOKEN', '-e', `API_KEY=${KEY}`, '-v'];

@@ -1,4 +1,5 @@
 /** Tests `tollgate export`: the form of every client, servers that move behind Tollgate, refusals, and undo. */
+
 import {
   chmodSync,
   chownSync,
@@ -25,6 +26,7 @@ import { isOurs } from '../../facade/clients/found-client-files.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
 import { randomFile } from './jsonc.ts';
@@ -71,7 +73,7 @@ describe('tollgate export', () => {
     });
   });
 
-  it.each(ids)('%s: moves its servers behind Tollgate, and back on undo', async (id) => {
+  it.each(partOf(ids, 3))('%s: moves its servers behind Tollgate, and back on undo', async (id) => {
     await atHome(
       [id],
       async (home) => {
@@ -345,7 +347,7 @@ describe('tollgate export --replace', () => {
     });
   });
 
-  it('gives the same servers after import, export and import again', async () => {
+  inFull('gives the same servers after import, export and import again', async () => {
     await atHome(
       ['claude-code', 'windsurf'],
       async (home) => {
@@ -474,7 +476,7 @@ describe('files that are not written', () => {
   });
 });
 
-it('restores the bytes of any file on undo', async () => {
+inFull('restores the bytes of any file on undo', async () => {
   await atHome([], async (home) => {
     let count = 0;
     await fc.assert(

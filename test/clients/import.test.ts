@@ -1,4 +1,5 @@
 /** Tests `tollgate import`: what it lists, includes, copies, leaves out, keeps secret and undoes. */
+
 import { chmodSync, mkdirSync, readdirSync, statSync, symlinkSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
@@ -8,6 +9,7 @@ import { CLIENTS } from '../../facade/clients/client-formats.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { openPlaces } from '../../facade/secrets/secrets.ts';
 import { dataOf, start } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home, WITH_INSTALLERS } from './home.ts';
@@ -103,7 +105,7 @@ describe('tollgate import', () => {
     });
   });
 
-  it('copies each server to its own file, moves keys to the vault, drops trust and corrects names', async () => {
+  inFull('copies each server to its own file, moves keys to the vault, drops trust and corrects names', async () => {
     await atHome(
       ids,
       async (home) => {
@@ -247,7 +249,7 @@ describe('tollgate import', () => {
     );
   });
 
-  it('imports the servers of --only, and uses the first definition of a name', async () => {
+  inFull('imports the servers of --only, and uses the first definition of a name', async () => {
     await atHome(
       ['vscode', 'windsurf'],
       async (home) => {
@@ -504,7 +506,7 @@ describe('the consent to an import', () => {
   });
 });
 
-it('lets no value of any file reach the screen, the state or the copies', async () => {
+inFull('lets no value of any file reach the screen, the state or the copies', async () => {
   const secret = fc.stringMatching(/^[A-Za-z0-9+/=_.:-]{12,40}$/).map((text) => `Zq${text}7x`);
   await fc.assert(
     fc.asyncProperty(

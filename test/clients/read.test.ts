@@ -1,4 +1,5 @@
 /** Tests reading every client's file by the table of formats, and that hostile files cost little and break nothing. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fetchedPackage, showEntry } from '../../facade/clients/client-entry-view.ts';
@@ -7,6 +8,7 @@ import { CLIENTS, type ClientId, clientOf, formatOf } from '../../facade/clients
 import { clientPlaces } from '../../facade/clients/client-places.ts';
 import { findFiles } from '../../facade/clients/found-client-files.ts';
 import { codeIn, rowsOf, sectionOf } from '../docs/markdown.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { Home } from './home.ts';
 import { SAMPLES, VALUES } from './samples.ts';
@@ -129,7 +131,7 @@ describe('hostile files', () => {
     expect(({} as Record<string, unknown>).command).toBeUndefined();
   });
 
-  it('with ten megabytes of servers are read once, in order, and only the first thousand servers', () => {
+  inFull('with ten megabytes of servers are read once, in order, and only the first thousand servers', () => {
     const one = (index: number): string =>
       `"s${index}": {"command": "x", "alwaysAllow": true, "args": ["${'a'.repeat(100)}"]}`;
     const text = `{"mcpServers": {\n${Array.from({ length: 70_000 }, (_, index) => one(index)).join(',\n')}}}`;

@@ -1,4 +1,5 @@
 /** Tests undo after later edits, per client, and that backups show no key. */
+
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -8,6 +9,7 @@ import { mergeLines, restoreText } from '../../facade/clients/changes/three-way-
 import { changeServers } from '../../facade/clients/client-file-edit.ts';
 import { clientOf } from '../../facade/clients/client-formats.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { atHome, type Home } from './home.ts';
 
@@ -43,7 +45,7 @@ async function moveBoth(home: Home): Promise<void> {
 const undo = (home: Home, ...words: string[]) => home.run(['export', '--undo', ...words]);
 
 describe('undo of one client' + verifies('FH-05'), () => {
-  it('restores the bytes in any order', async () => {
+  inFull('restores the bytes in any order', async () => {
     await atHome([], async (home) => {
       await moveBoth(home);
       expect((await undo(home, '--client', 'cursor')).code).toBe(EXIT.ok);

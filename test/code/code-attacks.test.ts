@@ -1,4 +1,5 @@
 /** Attacks on runs of code: by the code, by other sessions and by the timing of people's decisions. */
+
 import { mkdtempSync, readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -7,6 +8,7 @@ import type { OpenSession } from '../../facade/call/identify.ts';
 import { RunLog } from '../../facade/code/run-log.ts';
 import { cli } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { type CodeFacadeOptions, callsMade, runCode, startCodeFacade } from './code-facade.ts';
@@ -90,7 +92,7 @@ return text;`;
   expect(callsMade(facade)).toEqual({ echo: 2 });
 });
 
-it('attack: many runs that never end fill the disk' + verifies('CM-49'), async () => {
+inFull('attack: many runs that never end fill the disk' + verifies('CM-49'), async () => {
   const facade = await start();
   const session = facade.open('alice');
   const codes: string[] = [];
@@ -162,35 +164,39 @@ return [open({ path: 'a' }), open({ path: 'b' })];`;
   expect(callsMade(facade)).toEqual({ echo: 1 });
 });
 
-it('attack: the caller changes between the approval of a call and its repetition' + verifies('CM-36'), async () => {
-  const facade = await start({ waitMs: 30_000 });
-  const session = facade.open('alice') as OpenSession;
-  const direct = new AbortController();
-  // An equal call of its own asks first.
-  const asking = facade.call(session, 'stories_open', { path: 'x' }, { signal: direct.signal });
-  await expect.poll(async () => ((await owner('approvals', 'list')).approvals as unknown[]).length).toBe(1);
-  direct.abort();
-  await asking;
-  const request = await pending();
-  const count = (facts: object): number =>
-    facade.records().filter((one) => Object.entries(facts).every(([name, value]) => one[name] === value)).length;
-  const code = `const { open, slow } = require('host:mcp-stories');
+inFull(
+  'attack: the caller changes between the approval of a call and its repetition' + verifies('CM-36'),
+  async () => {
+    const facade = await start({ waitMs: 30_000 });
+    const session = facade.open('alice') as OpenSession;
+    const direct = new AbortController();
+    // An equal call of its own asks first.
+    const asking = facade.call(session, 'stories_open', { path: 'x' }, { signal: direct.signal });
+    await expect.poll(async () => ((await owner('approvals', 'list')).approvals as unknown[]).length).toBe(1);
+    direct.abort();
+    await asking;
+    const request = await pending();
+    const count = (facts: object): number =>
+      facade.records().filter((one) => Object.entries(facts).every(([name, value]) => one[name] === value)).length;
+    const code = `const { open, slow } = require('host:mcp-stories');
 for (let n = 0; n < 12_000_000; n += 1);
 open({ path: 'x' });
 slow({ ms: 4_000 });`;
-  const stop = new AbortController();
-  const running = facade.call(session, 'run_code', { code }, { signal: stop.signal });
-  // The dry run reads, so the approval comes between the first look for one and the question.
-  await expect.poll(() => count({ tool: 'slow', type: 'intent' }), { timeout: 20_000 }).toBe(1);
-  await owner('approvals', 'approve', request.id, '--yes', request.binding);
-  await expect.poll(() => count({ event: 'used' }), { timeout: 20_000, interval: 5 }).toBe(1);
-  // As after a change of the configuration.
-  session.principal = { ...session.principal, groups: ['suspended'] };
-  await expect.poll(() => count({ event: 'asked' }), { timeout: 20_000 }).toBe(2);
-  stop.abort();
-  await running;
-  expect(callsMade(facade)).not.toHaveProperty('open');
-}, 60_000);
+    const stop = new AbortController();
+    const running = facade.call(session, 'run_code', { code }, { signal: stop.signal });
+    // The dry run reads, so the approval comes between the first look for one and the question.
+    await expect.poll(() => count({ tool: 'slow', type: 'intent' }), { timeout: 20_000 }).toBe(1);
+    await owner('approvals', 'approve', request.id, '--yes', request.binding);
+    await expect.poll(() => count({ event: 'used' }), { timeout: 20_000, interval: 5 }).toBe(1);
+    // As after a change of the configuration.
+    session.principal = { ...session.principal, groups: ['suspended'] };
+    await expect.poll(() => count({ event: 'asked' }), { timeout: 20_000 }).toBe(2);
+    stop.abort();
+    await running;
+    expect(callsMade(facade)).not.toHaveProperty('open');
+  },
+  60_000,
+);
 
 it('attack: runs on a full disk use up the open files of the process' + verifies('CM-40'), () => {
   symlinkSync('/dev/full', path.join(folder, 'full.jsonl'));
@@ -226,7 +232,7 @@ return (await Promise.all([1, 2, 3, 4, 5, 6].map(() => slow.async({ ms: 100 })))
   expect(Math.max(...most)).toBe(2);
 });
 
-it('attack: an owner is shown the plan of an older policy' + verifies('CM-30'), async () => {
+inFull('attack: an owner is shown the plan of an older policy' + verifies('CM-30'), async () => {
   const facade = await start();
   const code = `const { wipe, pair } = require('host:mcp-stories'); wipe(); pair({ a: '', 'odd key!': '' });`;
   await runCode(facade, code);

@@ -1,7 +1,9 @@
 /** Tests that runs of code do not hold the event loop of the facade, whatever their programs do. */
+
 import { readFileSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
 import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -47,7 +49,7 @@ const PROGRAMS = [
   ['a flood of promises', 'for (;;) await Promise.all(Array.from({ length: 1_000 }, async () => 1));', 'CODE_LIMIT'],
 ] as const;
 
-it.each(partOf(PROGRAMS, 3))(
+inFull.each(partOf(PROGRAMS, 3))(
   'the event loop is never held over 20 ms by %s' + verifies('CM-44'),
   { ...THREE_ATTEMPTS, timeout: 60_000 },
   async (_, code, expected) => {
@@ -82,17 +84,21 @@ it('values of 1 MB both ways hold the event loop about as long as the same direc
 /** Calls of 400 kB in the log. */
 const LOGGED = roundsOf(50, 20);
 
-it(`a run that goes on from a log of ${0.4 * LOGGED} MB does not hold the event loop${verifies('CM-44')}`, {
-  ...THREE_ATTEMPTS,
-  timeout: 60_000,
-}, async () => {
-  facade = await startCodeFacade();
-  const session = facade.open('alice');
-  const code = `const { echo, wipe } = require('host:mcp-stories');
+inFull(
+  `a run that goes on from a log of ${0.4 * LOGGED} MB does not hold the event loop${verifies('CM-44')}`,
+  {
+    ...THREE_ATTEMPTS,
+    timeout: 60_000,
+  },
+  async () => {
+    facade = await startCodeFacade();
+    const session = facade.open('alice');
+    const code = `const { echo, wipe } = require('host:mcp-stories');
 for (let n = 0; n < ${LOGGED}; n += 1) echo({ text: 'x'.repeat(400_000) + n });
 wipe({});`;
-  expect((await runCode(facade, code, session)).code).toBe('APPROVAL_REQUIRED');
-  // Reading 20 MB at once takes a second.
-  const longest = await longestTurn(() => runCode(facade, code, session));
-  expect(longest).toBeLessThan(limitNow(longest, 5 * MOST_MS));
-});
+    expect((await runCode(facade, code, session)).code).toBe('APPROVAL_REQUIRED');
+    // Reading 20 MB at once takes a second.
+    const longest = await longestTurn(() => runCode(facade, code, session));
+    expect(longest).toBeLessThan(limitNow(longest, 5 * MOST_MS));
+  },
+);

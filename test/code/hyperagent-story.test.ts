@@ -3,12 +3,14 @@
  * the owner, a profile, modules, values, refusals and records.
  * Covers: facade/code.
  */
+
 import { mkdirSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { runCode } from './code-facade.ts';
@@ -141,7 +143,7 @@ describe('from the file of another client to code, with real servers', () => {
     },
   );
 
-  it(`starts a server at its first call, and no other${verifies('HA-12', 'CM-45')}`, async () => {
+  inFull(`starts a server at its first call, and no other${verifies('HA-12', 'CM-45')}`, async () => {
     expect(
       await valueOf(
         `import { list_directory } from 'host:mcp-files';
@@ -151,7 +153,7 @@ return list_directory({ path: ${JSON.stringify(workspace)} });`,
     expect(running()).toEqual(['files']);
   });
 
-  it(
+  inFull(
     'gives structured content as a value, JSON text, failures as {error}, and passes values on between two servers at ' +
       `once${verifies('HA-12', 'HA-27', 'CM-45')}`,
     async () => {
@@ -211,7 +213,7 @@ return { before, image };`,
     expect(running()).toEqual(['everything', 'files']);
   });
 
-  it(`records each call with the call of run_code as its parent${verifies('HA-12', 'CM-45')}`, async () => {
+  inFull(`records each call with the call of run_code as its parent${verifies('HA-12', 'CM-45')}`, async () => {
     const before = facade.callRecords().length;
     const info = await valueOf(
       `const { get_file_info } = require('host:mcp-desktop');

@@ -1,9 +1,11 @@
 /** Tests what the log of a run of code keeps, and when it is gone. */
+
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { RunLog } from '../../facade/code/run-log.ts';
+import { inFull } from '../harness/full-tests.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { callsMade, runCode, startCodeFacade } from './code-facade.ts';
@@ -40,7 +42,7 @@ it('a call writes three lines to the log, and a run one more' + verifies('CM-43'
   expect(lines().map(({ t }) => t)).toEqual(['run', ...call, ...call, ...call]);
 });
 
-it(
+inFull(
   'a run that has ended is kept for its reply alone: equal code runs anew, and the run cannot be continued' +
     verifies('CM-41'),
   async () => {

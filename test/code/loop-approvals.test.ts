@@ -1,10 +1,12 @@
 /** Tests approvals of calls that code makes: a run stops, a person sees what would follow, and the run goes on. */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { type CodeFacadeOptions, callsMade, runCode, startCodeFacade } from './code-facade.ts';
@@ -67,43 +69,46 @@ for (const name of names) done.push(open({ path: name + '.txt' }));
 return done;`;
 
 describe('the plan of a run that waits', () => {
-  it('shows the code, what ran, and the calls that follow; reads run, writes do not' + verifies('CM-30'), async () => {
-    const facade = await start();
-    const answer = await runCode(facade, LOOP);
-    expect(answer.code).toBe('APPROVAL_REQUIRED');
-    expect(answer.text).toContain('makes no call twice');
-    const { coderun } = await waiting();
-    expect(coderun.code).toBe(LOOP);
-    expect(coderun.made).toEqual(
-      ['a', 'b', 'c'].map((text, at) => ({
-        seq: at + 1,
-        tool: 'stories.echo',
-        args: `{"text":"${text}"}`,
-        outcome: 'done',
-      })),
-    );
-    expect(coderun.planned).toEqual(
-      ['a', 'b', 'c'].map((name, at) => ({
-        seq: at + 4,
-        tool: 'stories.open',
-        args: `{"path":"${name}.txt"}`,
-        outcome: 'ask',
-      })),
-    );
-    expect(coderun.proposal).toEqual({
-      max: 3,
-      withinMs: 600_000,
-      where: {
-        type: 'object',
-        properties: { path: { enum: ['a.txt', 'b.txt', 'c.txt'] } },
-        required: ['path'],
-        additionalProperties: false,
-      },
-    });
-    expect(callsMade(facade)).toEqual({ echo: 3 });
-  });
+  inFull(
+    'shows the code, what ran, and the calls that follow; reads run, writes do not' + verifies('CM-30'),
+    async () => {
+      const facade = await start();
+      const answer = await runCode(facade, LOOP);
+      expect(answer.code).toBe('APPROVAL_REQUIRED');
+      expect(answer.text).toContain('makes no call twice');
+      const { coderun } = await waiting();
+      expect(coderun.code).toBe(LOOP);
+      expect(coderun.made).toEqual(
+        ['a', 'b', 'c'].map((text, at) => ({
+          seq: at + 1,
+          tool: 'stories.echo',
+          args: `{"text":"${text}"}`,
+          outcome: 'done',
+        })),
+      );
+      expect(coderun.planned).toEqual(
+        ['a', 'b', 'c'].map((name, at) => ({
+          seq: at + 4,
+          tool: 'stories.open',
+          args: `{"path":"${name}.txt"}`,
+          outcome: 'ask',
+        })),
+      );
+      expect(coderun.proposal).toEqual({
+        max: 3,
+        withinMs: 600_000,
+        where: {
+          type: 'object',
+          properties: { path: { enum: ['a.txt', 'b.txt', 'c.txt'] } },
+          required: ['path'],
+          additionalProperties: false,
+        },
+      });
+      expect(callsMade(facade)).toEqual({ echo: 3 });
+    },
+  );
 
-  it(
+  inFull(
     'executes, records and budgets the reads that would follow, and shows the model none of it' + verifies('CM-31'),
     async () => {
       const facade = await start();
@@ -147,7 +152,7 @@ open({ path: 'z' });`,
 });
 
 describe('an approval of a loop', () => {
-  it('lets the run make its calls, each once, and the values come from the log' + verifies('CM-33'), async () => {
+  inFull('lets the run make its calls, each once, and the values come from the log' + verifies('CM-33'), async () => {
     const facade = await start();
     const session = facade.open('alice');
     await runCode(facade, LOOP, session);
@@ -164,7 +169,7 @@ describe('an approval of a loop', () => {
     ]);
   });
 
-  it('refuses the call after the last one by name' + verifies('CM-34'), async () => {
+  inFull('refuses the call after the last one by name' + verifies('CM-34'), async () => {
     const facade = await start();
     await runCode(facade, LOOP);
     await approve('--loop', '--max', '2');
@@ -177,7 +182,7 @@ describe('an approval of a loop', () => {
     expect(callsMade(facade)).toMatchObject({ open: 2 });
   });
 
-  it('refuses a call with other arguments by name' + verifies('CM-34'), async () => {
+  inFull('refuses a call with other arguments by name' + verifies('CM-34'), async () => {
     const facade = await start();
     await runCode(facade, LOOP);
     await approve('--loop', '--where', '{"properties": {"path": {"pattern": "^[ac]"}}}');
@@ -187,7 +192,7 @@ describe('an approval of a loop', () => {
     expect(callsMade(facade)).toMatchObject({ open: 2 });
   });
 
-  it('refuses a late call by name' + verifies('CM-34'), async () => {
+  inFull('refuses a late call by name' + verifies('CM-34'), async () => {
     const facade = await start();
     await runCode(facade, LOOP);
     await approve('--loop', '--within', '1s');
@@ -197,7 +202,7 @@ describe('an approval of a loop', () => {
     expect(callsMade(facade)).toEqual({ echo: 3 });
   });
 
-  it('is for one run: other code asks again' + verifies('CM-34'), async () => {
+  inFull('is for one run: other code asks again' + verifies('CM-34'), async () => {
     const facade = await start();
     await runCode(facade, LOOP);
     await approve('--loop');
@@ -206,7 +211,7 @@ describe('an approval of a loop', () => {
     expect(callsMade(facade)).toEqual({ echo: 6 + 0 });
   });
 
-  it('works with Promise.all' + verifies('CM-35'), async () => {
+  inFull('works with Promise.all' + verifies('CM-35'), async () => {
     const facade = await start();
     const code = `const { open } = require('host:mcp-stories');
 return Promise.all([1, 2, 3, 4, 5].map((n) => open.async({ path: 'file-' + n })));`;
@@ -245,25 +250,28 @@ describe('an approval of one call of a run', () => {
     expect(coderun.made.map(({ seq, outcome }) => [seq, outcome])).toEqual([1, 2, 3, 4].map((seq) => [seq, 'done']));
   });
 
-  it('goes on at once while the caller waits, and a denial is an answer to the code' + verifies('CM-36'), async () => {
-    const facade = await start({ waitMs: 20_000 });
-    const running = runCode(facade, `const { wipe } = require('host:mcp-stories');\nreturn [wipe(), 'after'];`);
-    await expect.poll(async () => (await facade.assembled.deps.approvals) !== undefined).toBe(true);
-    const { id } = await expect
-      .poll(async () => ((await owner('approvals', 'list')) as { approvals: unknown[] }).approvals.length)
-      .toBe(1)
-      .then(waiting);
-    await owner('approvals', 'deny', id, '--reason', 'Not today.');
-    const { text } = await running;
-    expect(text).toContain('Not today.');
-    expect(JSON.parse(text)).toEqual([
-      { error: expect.stringContaining('boss has denied this call'), code: 'DENIED' },
-      'after',
-    ]);
-    expect(callsMade(facade)).toEqual({});
-  });
+  inFull(
+    'goes on at once while the caller waits, and a denial is an answer to the code' + verifies('CM-36'),
+    async () => {
+      const facade = await start({ waitMs: 20_000 });
+      const running = runCode(facade, `const { wipe } = require('host:mcp-stories');\nreturn [wipe(), 'after'];`);
+      await expect.poll(async () => (await facade.assembled.deps.approvals) !== undefined).toBe(true);
+      const { id } = await expect
+        .poll(async () => ((await owner('approvals', 'list')) as { approvals: unknown[] }).approvals.length)
+        .toBe(1)
+        .then(waiting);
+      await owner('approvals', 'deny', id, '--reason', 'Not today.');
+      const { text } = await running;
+      expect(text).toContain('Not today.');
+      expect(JSON.parse(text)).toEqual([
+        { error: expect.stringContaining('boss has denied this call'), code: 'DENIED' },
+        'after',
+      ]);
+      expect(callsMade(facade)).toEqual({});
+    },
+  );
 
-  it('survives a restart of Tollgate' + verifies('CM-37'), async () => {
+  inFull('survives a restart of Tollgate' + verifies('CM-37'), async () => {
     const first = await start();
     await runCode(first, LOOP);
     const { coderun } = await approve('--loop');
@@ -275,7 +283,7 @@ describe('an approval of one call of a run', () => {
     expect(callsMade(second)).toEqual({ echo: 3, open: 3 });
   });
 
-  it('belongs to the principal: no other can continue or discard the run' + verifies('CM-37'), async () => {
+  inFull('belongs to the principal: no other can continue or discard the run' + verifies('CM-37'), async () => {
     const facade = await start();
     await runCode(facade, LOOP);
     const { coderun } = await waiting();

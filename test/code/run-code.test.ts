@@ -1,6 +1,9 @@
 /** Tests run_code through a whole facade: what code gets from tools, what the model gets from code, and its records. */
+
 import { execFileSync } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
+import { partOf } from '../harness/slices.ts';
 import type { TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { type CodeFacadeOptions, callsMade, runCode, startCodeFacade } from './code-facade.ts';
@@ -17,7 +20,7 @@ async function start(options: CodeFacadeOptions = {}): Promise<TestFacade> {
 }
 
 describe('values in code', () => {
-  it(
+  inFull(
     'come from import and require, at once or as promises, as data, texts, errors and handles' +
       verifies('HA-12', 'HA-36', 'CM-25'),
     async () => {
@@ -43,7 +46,7 @@ return { one: echo({ text: 'hi' }), awaited: await echo({ text: 'ho' }), many, e
     },
   );
 
-  it(
+  inFull(
     'cross whole up to 1 MB; a longer one is the handle of a spill that code and agent can read' +
       verifies('HA-11', 'CM-26'),
     async () => {
@@ -63,17 +66,20 @@ return [typeof whole, whole.length, Object.keys(cut).sort(), cut.bytes > 1_000_0
     },
   );
 
-  it('reach the model only if they are returned or printed, and through the shaper' + verifies('CM-26'), async () => {
-    const facade = await start();
-    const { text } = await runCode(
-      facade,
-      `const { count } = require('host:mcp-stories');
+  inFull(
+    'reach the model only if they are returned or printed, and through the shaper' + verifies('CM-26'),
+    async () => {
+      const facade = await start();
+      const { text } = await runCode(
+        facade,
+        `const { count } = require('host:mcp-stories');
 count({ lines: 5_000 });
 return count({ lines: 9_000 });`,
-    );
-    expect(Buffer.byteLength(text)).toBeLessThan(31_000);
-    expect(text).toContain('spill://');
-  });
+      );
+      expect(Buffer.byteLength(text)).toBeLessThan(31_000);
+      expect(text).toContain('spill://');
+    },
+  );
 
   it('are refused like the arguments of any call' + verifies('CM-27'), async () => {
     const facade = await start();
@@ -108,7 +114,7 @@ describe('records of calls that code makes', () => {
     },
   );
 
-  it('count for the budgets of the session' + verifies('CM-28'), async () => {
+  inFull('count for the budgets of the session' + verifies('CM-28'), async () => {
     const facade = await start({ more: 'budgets: [{id: few, scope: session, calls: 3, when: {tool: echo}}]' });
     const { text } = await runCode(
       facade,
@@ -118,7 +124,7 @@ describe('records of calls that code makes', () => {
     expect(callsMade(facade)).toEqual({ echo: 3 });
   });
 
-  it('start no server before the first call' + verifies('HA-13', 'HA-14', 'CM-29'), async () => {
+  inFull('start no server before the first call' + verifies('HA-13', 'HA-14', 'CM-29'), async () => {
     const facade = await start();
     const session = facade.open('alice');
     await facade.list(session);
@@ -152,7 +158,7 @@ describe('bad input', () => {
     ],
     ['a thrown error', `console.log('before'); throw new Error('mine')`, 'CODE_FAILED', /mine[\s\S]*before/],
   ] as const;
-  it.each(cases)('%s is a clear error' + verifies('CM-27'), async (_, code, expected, text) => {
+  it.each(partOf(cases, 2))('%s is a clear error' + verifies('CM-27'), async (_, code, expected, text) => {
     const facade = await start({ more: 'code: {timeMs: 300, calls: 5}' });
     const answer = await runCode(facade, code);
     expect([answer.code, answer.text]).toEqual([expected, expect.stringMatching(text)]);
@@ -166,7 +172,7 @@ describe('bad input', () => {
     expect(JSON.parse(text)).toEqual({ code: 'OUTPUT_INVALID', error: expect.stringContaining('schema') });
   });
 
-  it('a server that vanishes is an error to the code, which goes on' + verifies('CM-27'), async () => {
+  inFull('a server that vanishes is an error to the code, which goes on' + verifies('CM-27'), async () => {
     const facade = await start();
     const running = runCode(
       facade,
@@ -215,7 +221,7 @@ describe('what an owner adds', () => {
     expect((await runCode(facade, 'return typeof vars')).text).toBe('undefined');
   });
 
-  it(
+  inFull(
     'a snippet is a tool: its arguments are checked, its calls are decided, a reload changes it' + verifies('CM-39'),
     async () => {
       const facade = await startCodeFacade({

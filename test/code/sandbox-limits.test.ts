@@ -2,12 +2,14 @@
  * Tests the limits of the sandbox for code, and that a run which exceeds one disturbs no other.
  * Covers: facade/code.
  */
+
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { CodeSandbox } from '../../facade/code/sandbox/code-sandbox.ts';
 import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { startFixture } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -68,7 +70,7 @@ const EXCEEDING: readonly (readonly [string, string, RunOptions['limits'], RegEx
 ];
 
 describe('a limit', () => {
-  it.each(partOf(EXCEEDING, 5))(
+  inFull.each(partOf(EXCEEDING, 5))(
     'of %s ends the run, and cannot be caught' + verifies('CM-17'),
     async (_what, code, limits, told) => {
       const caught = `try { ${code} } catch { print('caught') } finally { try { print('finally') } catch {} } return 1`;
@@ -88,7 +90,7 @@ describe('a limit', () => {
     ['toString', 'let a = []; for (let i = 0; i < 50_000; i += 1) a = [a]; String(a)'],
     ['proxies', 'let p = {}; for (let i = 0; i < 20_000; i += 1) p = new Proxy(p, {}); p.x'],
   ] as const;
-  it.each(partOf(deep, 4))(
+  inFull.each(partOf(deep, 4))(
     'of the stack is an error that ends the run unless it is caught: %s' + verifies('CM-17'),
     async (_what, code) => {
       expect(await failureOfCode(code)).toMatch(
@@ -105,7 +107,7 @@ describe('a limit', () => {
     expect(outcome).toMatchObject({ kind: 'failed', code: 'CODE_LIMIT', printed: `${'x'.repeat(49)}\n` });
   });
 
-  it('of time does not count the waiting for calls' + verifies('CM-17'), async () => {
+  inFull('of time does not count the waiting for calls' + verifies('CM-17'), async () => {
     const run = shared.start(
       programOf(`${READ} read(); await read.async(); return 1`, { limits: { timeMs: 400 } }),
       ({ seq }) => setTimeout(() => run.answer(seq, textResult('')), 500),
@@ -113,7 +115,7 @@ describe('a limit', () => {
     expect(await run.done).toMatchObject({ kind: 'returned', value: '1' });
   });
 
-  it('of time does not count the time in which the machine gave none' + verifies('CM-17'), async () => {
+  inFull('of time does not count the time in which the machine gave none' + verifies('CM-17'), async () => {
     // 2e6 rounds take a tenth of a second. The process stands still for far longer than the limit.
     const { child, line } = startFixture('code-runner.ts', ['1000', 'for (let i = 0; i < 2e6; i += 1); return 1']);
     expect(await line()).toBe('begun');
@@ -213,23 +215,27 @@ sandbox.close();`;
 
 describe('the main thread', () => {
   // A process of its own: the heap of the other tests would make its garbage collections long.
-  it('is never held over 20 ms while programs exceed their limits' + verifies('CM-18'), {
-    ...THREE_ATTEMPTS,
-    timeout: 300_000,
-  }, () => {
-    const large = `${READ} for (let i = 0; i < 6; i += 1) read.async({ text: 'x'.repeat(900_000) }); read().length`;
-    const exceeding = partOf(EXCEEDING, 5).map(([, code, limits]) =>
-      programOf(code, { limits: { memoryBytes: 20_000_000, ...limits } }),
-    );
-    const input = { warm: programOf(large), programs: [...exceeding, programOf(large)], answer: LARGE };
-    const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', LONGEST_TURN], {
-      encoding: 'utf8',
-      input: JSON.stringify(input),
+  inFull(
+    'is never held over 20 ms while programs exceed their limits' + verifies('CM-18'),
+    {
+      ...THREE_ATTEMPTS,
       timeout: 300_000,
-    });
-    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    expect(Number(stdout)).toBeLessThan(limitNow(Number(stdout), 20));
-  });
+    },
+    () => {
+      const large = `${READ} for (let i = 0; i < 6; i += 1) read.async({ text: 'x'.repeat(900_000) }); read().length`;
+      const exceeding = partOf(EXCEEDING, 5).map(([, code, limits]) =>
+        programOf(code, { limits: { memoryBytes: 20_000_000, ...limits } }),
+      );
+      const input = { warm: programOf(large), programs: [...exceeding, programOf(large)], answer: LARGE };
+      const { status, stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', LONGEST_TURN], {
+        encoding: 'utf8',
+        input: JSON.stringify(input),
+        timeout: 300_000,
+      });
+      expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+      expect(Number(stdout)).toBeLessThan(limitNow(Number(stdout), 20));
+    },
+  );
 
   it('ends although a worker is idle, and only after a run' + verifies('CM-24'), () => {
     const sandbox = path.join(ROOT, 'dist/facade/code/sandbox/code-sandbox.js');

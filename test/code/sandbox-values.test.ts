@@ -1,7 +1,9 @@
 /** Tests the values that cross the border of the sandbox for code: arguments, results, and what is returned. */
+
 import { afterAll, describe, expect, it } from 'vitest';
 import { cutContent } from '../../facade/output/content-cut.ts';
 import { TOOL_FORM } from '../../facade/output/result-forms.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { closeShared, contentResult, failureOfCode, type RunOptions, runCode, valueOfCode } from './sandbox-runs.ts';
 
@@ -130,7 +132,7 @@ describe('results', () => {
     });
   });
 
-  it('refusals, and results that are no results' + verifies('CM-20'), async () => {
+  inFull('refusals, and results that are no results' + verifies('CM-20'), async () => {
     expect(await valueFor(() => ({ kind: 'failure', error: 'no', code: 'DENIED' }))).toEqual({
       got: { error: 'no', code: 'DENIED' },
     });

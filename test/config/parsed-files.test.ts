@@ -1,4 +1,5 @@
 /** Tests that a text which was parsed in an earlier process reads the same, and that no other file is believed. */
+
 import {
   chmodSync,
   existsSync,
@@ -17,6 +18,7 @@ import { stringify } from 'yaml';
 import type { Path } from '../../facade/config/config-problems.ts';
 import { keepParsedFiles, WRITE_AFTER_MS } from '../../facade/config/reading/parsed-files.ts';
 import { readYaml, type YamlFile } from '../../facade/config/reading/yaml-document.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { FULL } from './full.ts';
 
@@ -69,7 +71,7 @@ describe('a parsed file', () => {
     fc.string({ unit: 'binary' }),
   );
 
-  it('reads the same, with its places, whether it is parsed or was kept' + verifies('FP-07'), async () => {
+  inFull('reads the same, with its places, whether it is parsed or was kept' + verifies('FP-07'), async () => {
     await fc.assert(
       fc.asyncProperty(texts, async (text) => {
         const parsed = seen(readYaml('tollgate.yaml', text));

@@ -1,4 +1,5 @@
 /** Tests properties with random files: only TollgateErrors, no value of a variable in a message, real places. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -6,6 +7,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { parse, stringify } from 'yaml';
 import { formatProblems } from '../../facade/config/config-problems.ts';
 import { substitute } from '../../facade/config/reading/variable-substitution.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { FULL, FULL_ENV, writeFull } from './full.ts';
@@ -88,7 +90,7 @@ describe('a random file', () => {
     );
   });
 
-  it('is loaded or refused, with any JSON value in any place', () => {
+  inFull('is loaded or refused, with any JSON value in any place', () => {
     fc.assert(
       fc.property(fc.constantFrom(...leaves(WHOLE)), fc.jsonValue({ maxDepth: 3 }), (at, value) => {
         project.load(stringify(replaced(WHOLE, at, value)), FULL_ENV);
@@ -97,7 +99,7 @@ describe('a random file', () => {
     );
   });
 
-  it('of a client is included, at most with warnings', () => {
+  inFull('of a client is included, at most with warnings', () => {
     const text = JSON.stringify({
       inputs: [{ id: 'a' }],
       mcpServers: {
@@ -118,7 +120,7 @@ describe('a random file', () => {
 describe('values of variables', () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9:/@ "'{}$*-]{12,40}$/).map((text) => `Zq9!${text}`);
 
-  it('are in no problem, warning or error, wherever a variable is used' + verifies('HA-02'), () => {
+  inFull('are in no problem, warning or error, wherever a variable is used' + verifies('HA-02'), () => {
     const texts = leaves(WHOLE);
     fc.assert(
       fc.property(

@@ -1,4 +1,5 @@
 /** Tests that the schema and the loader agree: every key is read, and every setting and default is in both. */
+
 import { readFileSync } from 'node:fs';
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
@@ -6,6 +7,7 @@ import { parse, stringify } from 'yaml';
 import type { Config } from '../../facade/config/config.ts';
 import { SCHEMA_FILE } from '../../facade/config/config-schema.ts';
 import { createOwnPrompts } from '../../facade/internal-servers/prompts-server.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { FULL, FULL_ENV, writeFull } from './full.ts';
@@ -84,24 +86,28 @@ describe('the published schema', () => {
   });
 
   // The other value of bash.isolation allows no other key, so it has its own test below.
-  it('has only keys that the loader reads: without one, or with another value, the result differs', () => {
-    withProject((project) => {
-      writeFull(project);
-      const whole = plain(project.config(FULL, FULL_ENV));
-      const full = parse(FULL) as unknown;
-      const used = keys
-        .filter(({ path }) => !['version', 'bash.isolation'].includes(path))
-        .map(({ path }) => ({ path, places: placesOf(full, path.split('.')) }));
-      expect(used.filter(({ places }) => places.length === 0)).toEqual([]);
-      const unread = partOf(used, 12).filter(({ places }) =>
-        places.every((at) => {
-          const { config } = project.load(stringify(without(full, at)), FULL_ENV);
-          return config !== undefined && plain(config) === whole;
-        }),
-      );
-      expect(unread.map(({ path }) => path)).toEqual([]);
-    });
-  }, 180_000);
+  inFull(
+    'has only keys that the loader reads: without one, or with another value, the result differs',
+    () => {
+      withProject((project) => {
+        writeFull(project);
+        const whole = plain(project.config(FULL, FULL_ENV));
+        const full = parse(FULL) as unknown;
+        const used = keys
+          .filter(({ path }) => !['version', 'bash.isolation'].includes(path))
+          .map(({ path }) => ({ path, places: placesOf(full, path.split('.')) }));
+        expect(used.filter(({ places }) => places.length === 0)).toEqual([]);
+        const unread = partOf(used, 12).filter(({ places }) =>
+          places.every((at) => {
+            const { config } = project.load(stringify(without(full, at)), FULL_ENV);
+            return config !== undefined && plain(config) === whole;
+          }),
+        );
+        expect(unread.map(({ path }) => path)).toEqual([]);
+      });
+    },
+    180_000,
+  );
 
   it('has every setting of the loaded configuration' + verifies('HE-02'), () => {
     withProject((project) => {

@@ -2,9 +2,11 @@
  * Tests that what a server answers arrives byte for byte, for each method, each kind of content, and each way to reach
  * the server. Only keys under `tollgate/` in `_meta` are Tollgate's, and only what docs/wire.md names is removed.
  */
+
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { jsonItems } from '../../adapters/rpc/definition-text.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { objectText, stringText, valueText } from '../properties/json-text.ts';
 import { memberOf, theirMeta, without } from '../properties/raw-facade.ts';
@@ -240,7 +242,7 @@ describe.each(['stdio', 'http with json', 'http with sse'] as const)('over %s', 
   ].map(([method, params]) => [method, params, WRITERS[method] as Writer] as const);
 
   for (const [method, params, write] of generated)
-    it(`generated results of ${method}` + verifies('PR-C02'), async () => {
+    inFull(`generated results of ${method}` + verifies('PR-C02'), async () => {
       await fc.assert(
         fc.asyncProperty(stringText(), unknown, unknown, async (text, item, result) => {
           const raw = members(

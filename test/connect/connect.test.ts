@@ -1,4 +1,5 @@
 /** Tests `connect` and `known` at a terminal and from a script. A step that fails leaves nothing behind. */
+
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -9,6 +10,7 @@ import { parse } from 'yaml';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { type Answer, dataOf, start } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { filesIn, holders, Place } from './place.ts';
 
@@ -80,7 +82,7 @@ describe('connecting a known server' + verifies('PF-11', 'HA-29'), () => {
     ]);
   });
 
-  it('installs, approves and lists a tool for an agent, without a terminal', async () => {
+  inFull('installs, approves and lists a tool for an agent, without a terminal', async () => {
     const done = await connectFully('notion', ...GIVEN);
     expect(done).toMatchObject({
       approved: true,
@@ -96,7 +98,7 @@ describe('connecting a known server' + verifies('PF-11', 'HA-29'), () => {
     ).toEqual(['API-get-self', 'API-post-page']);
   });
 
-  it('makes one harmless call with --test, and shows its answer' + verifies('PF-18', 'FH-56'), async () => {
+  inFull('makes one harmless call with --test, and shows its answer' + verifies('PF-18', 'FH-56'), async () => {
     await connectFully('notion', ...GIVEN);
     const { data } = await json('notion', '--yes');
     const hashes = [data.start.hash, data.tools?.hash ?? ''];
@@ -230,7 +232,7 @@ describe('a credential for connect' + verifies('PF-11'), () => {
 });
 
 describe('connect --undo' + verifies('PF-11'), () => {
-  it('restores the project byte for byte, and leaves no secret, consent or package', async () => {
+  inFull('restores the project byte for byte, and leaves no secret, consent or package', async () => {
     const before = project();
     await connectFully('notion', ...GIVEN);
     const { code, err } = await connect('--undo', 'notion');
@@ -459,7 +461,7 @@ describe('connecting a service without its own MCP server' + verifies('PF-12'), 
     expect([code, err]).toEqual([EXIT.usage, expect.stringContaining('If this is correct, add --address 127.0.0.1.')]);
   });
 
-  it('reaches only the service, through the fetch server, with the credential from the vault', async () => {
+  inFull('reaches only the service, through the fetch server, with the credential from the vault', async () => {
     const words = [
       address,
       '--name',

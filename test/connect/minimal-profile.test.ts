@@ -2,6 +2,7 @@
  * Tests the ready profile of DesktopCommander: what `connect` makes of it, with the real server in its sandbox. npm is
  * replaced by a link to the package that tests have installed.
  */
+
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
@@ -9,6 +10,7 @@ import { parse } from 'yaml';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
 import { loadKnown } from '../../catalogs/servers/known-server.ts';
 import { type Answer, dataOf, type Running, start } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
 import { Place } from './place.ts';
@@ -91,7 +93,7 @@ describe('the ready profile of DesktopCommander' + verifies('CY-29'), () => {
       expect(await call(`desktop-commander_${name}`, {})).toMatch(/UNKNOWN_TOOL|Unknown tool|no tool/i);
   });
 
-  it('reads and searches in the folder, and sees nothing outside of it', async () => {
+  inFull('reads and searches in the folder, and sees nothing outside of it', async () => {
     const work = path.join(place.project.folder, 'work');
     expect(await call('desktop-commander_read_file', { path: path.join(work, 'notes.txt') })).toContain(
       'the minutes of monday',

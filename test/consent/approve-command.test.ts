@@ -1,4 +1,5 @@
 /** Tests approvals at the command line: what is shown, asked and recorded, and what a probe of a server is given. */
+
 import { once } from 'node:events';
 import { chownSync, existsSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -10,6 +11,7 @@ import { EXIT } from '../../facade/cli/command-io.ts';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { withConsents } from './consent-facade.ts';
 import { scriptedServer } from './scripted-server.ts';
@@ -153,7 +155,7 @@ describe('approve without a terminal', () => {
     },
   );
 
-  it(
+  inFull(
     'probes with the first hash, approves with both, and records each with its user' + verifies('HA-15', 'CY-03'),
     async () => {
       const {
@@ -406,7 +408,7 @@ describe('approve without a terminal', () => {
     },
   );
 
-  it(
+  inFull(
     'shows a key in the arguments as a digest that changes with it, and everything that could be code completely' +
       verifies('HA-16', 'HA-24'),
     async () => {
@@ -512,7 +514,7 @@ describe('approve without a terminal', () => {
     expect((await yes((await look()).start.hash)).out).not.toContain(claim);
   });
 
-  it("trusts the server's annotations only if they were shown as true" + verifies('PF-05'), async () => {
+  inFull("trusts the server's annotations only if they were shown as true" + verifies('PF-05'), async () => {
     await approve();
     expect((await look()).tools!.tools.map(({ semantics }) => semantics.verb)).toEqual(['destructive', 'destructive']);
     project.write('tollgate.yaml', yaml('Finds notes.', ', trustHints: true'));
@@ -590,7 +592,7 @@ for (const name of ['.git/hooks/post-checkout', 'ran']) try { writeFileSync('${a
     ]).toEqual([true, false, true, false]);
   });
 
-  it(
+  inFull(
     'runs once per approval: its result is shown again, and another or wider probe needs its own approval' +
       verifies('HA-15', 'CY-03'),
     async () => {
@@ -721,7 +723,7 @@ describe('approve at a terminal', () => {
 });
 
 describe('revoke, disable and enable', () => {
-  it('take effect and are recorded, and info shows it' + verifies('HA-18', 'CY-03'), async () => {
+  inFull('take effect and are recorded, and info shows it' + verifies('HA-18', 'CY-03'), async () => {
     await approve();
     expect((await cli(project, ['servers', 'disable', 'one'])).code).toBe(EXIT.ok);
     expect((await cli(project, ['tools'])).out).not.toContain('one_find');

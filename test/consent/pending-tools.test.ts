@@ -2,6 +2,7 @@
  * Tests pending tools: a difference that one process saw counts in all of them, and ends when the server lists the
  * approved definition again.
  */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -10,6 +11,7 @@ import { ApprovedTools } from '../../facade/consent/servers/approved-tools.ts';
 import { consentSummary } from '../../facade/consent/servers/consent-summary.ts';
 import { pendingToolsPrecondition } from '../../facade/consent/servers/pending-tools.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { ACT, type RawFacade, startRaw, tool } from '../properties/raw-facade.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -45,7 +47,7 @@ const code = async (facade: TestFacade, name: string, args: unknown = {}): Promi
   (await facade.call(facade.open('me'), name, args)).code;
 
 describe('a tool that changed in one process', () => {
-  it(
+  inFull(
     'is neither shown nor called in any other, until the server lists the approved definition again' +
       verifies('HA-15', 'CY-16'),
     async () => {

@@ -3,6 +3,7 @@
  * it.
  * Covers: facade/consent.
  */
+
 import { appendFileSync, existsSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { consentSummary } from '../../facade/consent/servers/consent-summary.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { isRunning } from '../process/child.ts';
 import { ACT, allow, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw-facade.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -82,7 +84,7 @@ describe('a withdrawn approval', () => {
     expect(await codes('one_mail', session)).toBe('');
   });
 
-  it(
+  inFull(
     'that is given to another program lets the server work, after the old program had ended by itself' +
       verifies('HA-15'),
     async () => {

@@ -2,6 +2,7 @@
  * Tests servers in containers of a real engine: through a facade, at its end, and after it was killed.
  * Covers: adapters/sandbox.
  */
+
 import { spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -12,6 +13,7 @@ import { launch } from '../../adapters/stdio/launch.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { IMAGE } from '../sandbox/probe-runs.ts';
 import { own } from '../sandbox/probe-targets.ts';
@@ -89,30 +91,34 @@ const argumentLists = (): string =>
     .join('\n');
 
 describe('a server in a container, through the facade', () => {
-  it('is listed and called, gets only its own variables, and no process list shows their values' +
-    verifies('HA-31', 'CY-24'), { timeout: 90_000 }, async () => {
-    const session = facade.open('alice');
-    // A list waits only a limited time for a slow server.
-    await vi.waitFor(
-      async () =>
-        expect((await facade.list(session)).map(({ name }) => name)).toEqual(
-          expect.arrayContaining(['chaos_echo', 'stubborn_echo', 'reach_reach']),
-        ),
-      { timeout: 60_000, interval: 500 },
-    );
-    expect(await facade.call(session, 'chaos_echo', { n: 1 })).toMatchObject({ code: '', text: '{"n":1}' });
-    const { env, cwd } = JSON.parse((await facade.call(session, 'chaos_env', {})).text) as {
-      env: Record<string, string>;
-      cwd: string;
-    };
-    expect(env).toMatchObject({ LEVEL: VALUE, HOME: '/tmp' });
-    expect(
-      Object.keys(env).filter((name) => !['LEVEL', 'HOME', 'PATH', 'HOSTNAME', 'TERM', 'container'].includes(name)),
-    ).toEqual([]);
-    expect(cwd).toBe('/');
-    expect(argumentLists()).toContain('--name\0tollgate-');
-    expect(argumentLists()).not.toContain(VALUE);
-  });
+  inFull(
+    'is listed and called, gets only its own variables, and no process list shows their values' +
+      verifies('HA-31', 'CY-24'),
+    { timeout: 90_000 },
+    async () => {
+      const session = facade.open('alice');
+      // A list waits only a limited time for a slow server.
+      await vi.waitFor(
+        async () =>
+          expect((await facade.list(session)).map(({ name }) => name)).toEqual(
+            expect.arrayContaining(['chaos_echo', 'stubborn_echo', 'reach_reach']),
+          ),
+        { timeout: 60_000, interval: 500 },
+      );
+      expect(await facade.call(session, 'chaos_echo', { n: 1 })).toMatchObject({ code: '', text: '{"n":1}' });
+      const { env, cwd } = JSON.parse((await facade.call(session, 'chaos_env', {})).text) as {
+        env: Record<string, string>;
+        cwd: string;
+      };
+      expect(env).toMatchObject({ LEVEL: VALUE, HOME: '/tmp' });
+      expect(
+        Object.keys(env).filter((name) => !['LEVEL', 'HOME', 'PATH', 'HOSTNAME', 'TERM', 'container'].includes(name)),
+      ).toEqual([]);
+      expect(cwd).toBe('/');
+      expect(argumentLists()).toContain('--name\0tollgate-');
+      expect(argumentLists()).not.toContain(VALUE);
+    },
+  );
 
   it('reaches an allowed address through the proxy, and no other' + verifies('PF-02'), async () => {
     const session = facade.open('alice');
@@ -242,33 +248,36 @@ describe('a container', () => {
     );
   });
 
-  it('of a killed Tollgate is removed by the next one, unlike that of a running one' + verifies('HA-31'), async () => {
-    const dist = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
-    const program = `const {launch} = await import(${JSON.stringify(dist)});
+  inFull(
+    'of a killed Tollgate is removed by the next one, unlike that of a running one' + verifies('HA-31'),
+    async () => {
+      const dist = path.join(import.meta.dirname, '..', '..', 'dist', 'adapters', 'stdio', 'launch.js');
+      const program = `const {launch} = await import(${JSON.stringify(dist)});
 const host = {workspace: ${JSON.stringify(workspace)}, hidden: [], secrets: async () => ''};
 const {child} = await launch(${JSON.stringify(stubborn())}, host);
 child.stdout.once('data', () => console.log('started'));
 child.stdin.write('{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}\\n');`;
-    const start = async (): Promise<import('node:child_process').ChildProcess> => {
-      const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
-        stdio: ['ignore', 'pipe', 'inherit'],
-      });
-      await new Promise((resolve, reject) => {
-        child.stdout.once('data', resolve);
-        child.once('exit', () => reject(new Error('it did not start: see above')));
-      });
-      return child;
-    };
-    const [killed, running] = await Promise.all([start(), start()]);
-    killed.kill('SIGKILL');
-    await new Promise((resolve) => killed.once('exit', resolve));
-    const [left, kept] = [containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)];
-    expect([left.length, kept.length]).toEqual([1, 1]);
-    vi.resetModules();
-    const { findContainerEngine } = await import('../../adapters/sandbox/container/container-engine.ts');
-    await findContainerEngine();
-    expect([containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)]).toEqual([[], kept]);
-    running.kill('SIGKILL');
-    podman(['rm', '--force', '--time', '0', ...kept]);
-  });
+      const start = async (): Promise<import('node:child_process').ChildProcess> => {
+        const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+          stdio: ['ignore', 'pipe', 'inherit'],
+        });
+        await new Promise((resolve, reject) => {
+          child.stdout.once('data', resolve);
+          child.once('exit', () => reject(new Error('it did not start: see above')));
+        });
+        return child;
+      };
+      const [killed, running] = await Promise.all([start(), start()]);
+      killed.kill('SIGKILL');
+      await new Promise((resolve) => killed.once('exit', resolve));
+      const [left, kept] = [containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)];
+      expect([left.length, kept.length]).toEqual([1, 1]);
+      vi.resetModules();
+      const { findContainerEngine } = await import('../../adapters/sandbox/container/container-engine.ts');
+      await findContainerEngine();
+      expect([containersOf(killed.pid ?? 0), containersOf(running.pid ?? 0)]).toEqual([[], kept]);
+      running.kill('SIGKILL');
+      podman(['rm', '--force', '--time', '0', ...kept]);
+    },
+  );
 });

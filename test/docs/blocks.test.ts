@@ -1,4 +1,5 @@
 /** Uses every code block of the documentation: configurations load, policies compile, JSON parses, commands run. */
+
 import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -6,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { loadConfig } from '../../facade/config/load-config.ts';
 import { policyParts } from '../../facade/runtime/policy-parts.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, RUNS_ALL } from '../harness/slices.ts';
 import { giveAway } from '../servers/system.ts';
 import { runLine, type Shown, wordsOf } from './console.ts';
@@ -73,7 +75,7 @@ describe('the blocks of the documentation', () => {
 
   const isSuite = ([, { text }]: readonly [string, Block]): boolean => /^cases:/m.test(text);
 
-  it.each(named('yaml').filter((one) => !isSuite(one)))(
+  inFull.each(named('yaml').filter((one) => !isSuite(one)))(
     '%s is configuration that loads, or rules that compile',
     async (where, { text }) => {
       const whole = /^(version|servers):/m.test(text);
@@ -85,7 +87,7 @@ describe('the blocks of the documentation', () => {
     },
   );
 
-  it.each(partOf(named('rego'), 3))('%s is checked and built by opa', async (_where, { text }) => {
+  inFull.each(partOf(named('rego'), 3))('%s is checked and built by opa', async (_where, { text }) => {
     write('policies/example/example.rego', text);
     await expect(
       load('example-config.yaml', 'servers: {git: {command: git-server}}\npolicies: [policies/example]'),
@@ -184,7 +186,7 @@ describe('the commands of the documentation', () => {
   );
 
   const others = asked.filter((line) => !isInit(line));
-  it.each(RUNS_ALL ? others : differing(others.filter((line) => !ASKS_REGISTRY.test(line))))('%s', async (line) => {
+  inFull.each(RUNS_ALL ? others : differing(others.filter((line) => !ASKS_REGISTRY.test(line))))('%s', async (line) => {
     const { code, err } = await run(line);
     expect(code, err).toBe(ENDS.find(([pattern]) => pattern.test(line))?.[1] ?? 0);
   });

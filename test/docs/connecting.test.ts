@@ -2,12 +2,14 @@
  * Runs the commands of docs/connecting.md with the hashes that they print, against a real package and a service on this
  * machine.
  */
+
 import { chmodSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { RUNS_ALL } from '../harness/slices.ts';
 import { giveAway } from '../servers/system.ts';
 import { verifies } from '../verifies.ts';
@@ -106,7 +108,7 @@ describe('the transcripts of connecting', () => {
 
   // `everything` is installed, approved and undone as `memory` is.
   const turns = RUNS_ALL ? TURNS : TURNS.filter(({ asked }) => !/ everything\b/.test(asked));
-  it.each(turns.map((turn, number) => [number + 1, turn.asked, turn] as const))(
+  inFull.each(turns.map((turn, number) => [number + 1, turn.asked, turn] as const))(
     '%s. %s',
     async (_number, _asked, { asked, output }) => {
       expectLike(

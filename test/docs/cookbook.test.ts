@@ -62,7 +62,7 @@ describe('docs/cookbook.md', () => {
     ),
     ...partOf(recipes.filter(isRego), 2),
   ];
-  it.each(tried)('%s: passes its cases in opa and in the built wasm', async (title) => {
+  it.each(partOf(tried, 2))('%s: passes its cases in opa and in the built wasm', async (title) => {
     const { code, out, err } = await run(read(title));
     expect([code, out.split('\n').filter((line) => line.startsWith('FAIL')), err]).toEqual([0, [], '']);
     expect(out).not.toContain('WebAssembly only');

@@ -1,7 +1,9 @@
 /** Runs the commands of docs/host-api.md in order, against a running gateway. */
+
 import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { describeHostApi } from '../../facade/serve/host/host-api-description.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { type HostBench, hostConfig, startHost, TOKENS } from '../host/host-bench.ts';
 import { blocksOf, codeIn, readPage, rowsOf, sectionOf } from './markdown.ts';
 
@@ -30,7 +32,7 @@ function type(text: string): Promise<string> {
 }
 
 describe('docs/host-api.md', () => {
-  it('shows commands that give the shown results', async () => {
+  inFull('shows commands that give the shown results', async () => {
     const answers: Record<string, unknown>[] = [];
     for (const { text } of commands) answers.push(JSON.parse(await type(text)) as Record<string, unknown>);
     expect(answers.map((answer) => Object.keys(answer))).toEqual([

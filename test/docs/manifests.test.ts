@@ -1,4 +1,5 @@
 /** Tests the manifests of docs/kubernetes: their fields, that they fit each other and the code, and their tollgate.yaml. */
+
 import { spawnSync } from 'node:child_process';
 import {
   existsSync,
@@ -25,6 +26,8 @@ import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { createOriginCheck } from '../../facade/serve/http/origin-check.ts';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
 import { MountedFolder } from '../config/mounted-folder.ts';
+import { inFull } from '../harness/full-tests.ts';
+import { partOf } from '../harness/slices.ts';
 import { startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { ROOT } from './markdown.ts';
@@ -188,25 +191,31 @@ describe('the manifests' + verifies('FL-14'), () => {
     expect(manifests.filter(({ metadata }) => metadata.namespace !== undefined)).toEqual([]);
   });
 
-  it.each(manifests.filter((one) => !isCustom(one)).map((one) => [`${one.kind} ${one.metadata.name}`, one] as const))(
-    '%s is valid by the schemas of Kubernetes',
-    async (_name, one) => {
-      const schemas = `kubernetes-models/${one.apiVersion}`;
-      const models = (await import(schemas)) as Readonly<Record<string, new (data: unknown) => { validate(): void }>>;
-      const Model = models[one.kind];
-      expect(Model).toBeDefined();
-      expect(() => Model === undefined || new Model(one).validate()).not.toThrow();
-    },
-  );
+  it.each(
+    partOf(
+      manifests.filter((one) => !isCustom(one)).map((one) => [`${one.kind} ${one.metadata.name}`, one] as const),
+      3,
+    ),
+  )('%s is valid by the schemas of Kubernetes', async (_name, one) => {
+    const schemas = `kubernetes-models/${one.apiVersion}`;
+    const models = (await import(schemas)) as Readonly<Record<string, new (data: unknown) => { validate(): void }>>;
+    const Model = models[one.kind];
+    expect(Model).toBeDefined();
+    expect(() => Model === undefined || new Model(one).validate()).not.toThrow();
+  });
 
-  it('have no field that Kubernetes does not know', () => {
-    expect(typeErrors(manifests.filter((one) => !isCustom(one)))).toBe('');
-    const broken = structuredClone(manifest('Deployment')) as unknown as {
-      spec: { template: { spec: { containers: object[] } } };
-    };
-    broken.spec.template.spec.containers[0] = { ...container(), readynessProbe: {} };
-    expect(typeErrors([broken as unknown as Manifest])).toContain('readynessProbe');
-  }, 60_000);
+  inFull(
+    'have no field that Kubernetes does not know',
+    () => {
+      expect(typeErrors(manifests.filter((one) => !isCustom(one)))).toBe('');
+      const broken = structuredClone(manifest('Deployment')) as unknown as {
+        spec: { template: { spec: { containers: object[] } } };
+      };
+      broken.spec.template.spec.containers[0] = { ...container(), readynessProbe: {} };
+      expect(typeErrors([broken as unknown as Manifest])).toContain('readynessProbe');
+    },
+    60_000,
+  );
 
   it('have a ServiceMonitor with fields of its CRD', () => {
     const validate = new Ajv().compile(SERVICE_MONITOR);

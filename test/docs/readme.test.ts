@@ -2,12 +2,14 @@
  * Follows README.md from a client's file to a call under its rule, as a reader would, and looks for a way around
  * Tollgate.
  */
+
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { giveAway } from '../servers/system.ts';
 import { runAtTerminal, type TerminalEnd } from '../setup/terminal-process.ts';
 import { verifies } from '../verifies.ts';
@@ -93,47 +95,51 @@ describe('the sequence of README.md' + verifies('FH-67'), () => {
     expect(shown.get('tollgate audit verify --seal')?.shown).toContain('each record follows the one before it');
   });
 
-  it('leaves no way around Tollgate: not in the client, and not for an agent that tries', async () => {
-    const { mcpServers } = JSON.parse(readFileSync(clientFile, 'utf8')) as {
-      readonly mcpServers: Record<string, { readonly command: string; readonly args: string[] }>;
-    };
-    expect(Object.keys(mcpServers)).toEqual(['tollgate']);
-    const client = new Client({ name: 'cursor', version: '1' });
-    const entry = mcpServers.tollgate ?? { command: '', args: [] };
-    await client.connect(new StdioClientTransport({ ...entry, env, cwd: project.folder, stderr: 'ignore' }));
-    const call = async (name: string, args: Record<string, unknown>): Promise<string> => {
-      const { content } = await client.callTool({ name, arguments: args });
-      return JSON.stringify(content);
-    };
-    try {
-      const refused = BLOCKS.find(({ text }) => text.startsWith('Refused by rule'))?.text.trim() ?? 'none';
-      expect(await call('read', { path: 'customers/list.csv' })).toContain(refused);
-      const config = path.join(configFolder(), 'tollgate.yaml');
-      const attempts: readonly (readonly [string, Record<string, unknown>])[] = [
-        ['read', { path: './customers/../customers/list.csv' }],
-        ['read', { path: '.env' }],
-        ['bash', { command: 'cat customers/list.csv' }],
-        ['bash', { command: 'cat .env' }],
-        ['bash', { command: 'grep -r . .' }],
-        ['bash', { command: `ls ${configFolder()}` }],
-        ['read', { path: config }],
-        ['write', { path: config, content: 'version: 1' }],
-        ['write', { path: clientFile, content: before }],
-      ];
-      for (const [name, args] of attempts) expect(await call(name, args), JSON.stringify(args)).not.toContain(SECRET);
-      expect(readFileSync(config, 'utf8')).toContain('profiles:');
-      expect(readFileSync(clientFile, 'utf8')).not.toContain('npx');
-      // The server of the client answers, behind the policy.
-      expect(await call('memory_read_graph', {})).toContain('entities');
-      expect((await run(`tollgate try memory_create_entities '{"entities": []}'`)).code).toBe(7);
-    } finally {
-      await client.close();
-    }
-    expect((await run('tollgate audit list --outcome deny')).out).toContain('no-customer-data');
-    expect((await run('tollgate doctor --json')).out).not.toMatch(/"id": ?"bypass"[^}]*"state": ?"(weak|missing)"/);
-  }, 60_000);
+  inFull(
+    'leaves no way around Tollgate: not in the client, and not for an agent that tries',
+    async () => {
+      const { mcpServers } = JSON.parse(readFileSync(clientFile, 'utf8')) as {
+        readonly mcpServers: Record<string, { readonly command: string; readonly args: string[] }>;
+      };
+      expect(Object.keys(mcpServers)).toEqual(['tollgate']);
+      const client = new Client({ name: 'cursor', version: '1' });
+      const entry = mcpServers.tollgate ?? { command: '', args: [] };
+      await client.connect(new StdioClientTransport({ ...entry, env, cwd: project.folder, stderr: 'ignore' }));
+      const call = async (name: string, args: Record<string, unknown>): Promise<string> => {
+        const { content } = await client.callTool({ name, arguments: args });
+        return JSON.stringify(content);
+      };
+      try {
+        const refused = BLOCKS.find(({ text }) => text.startsWith('Refused by rule'))?.text.trim() ?? 'none';
+        expect(await call('read', { path: 'customers/list.csv' })).toContain(refused);
+        const config = path.join(configFolder(), 'tollgate.yaml');
+        const attempts: readonly (readonly [string, Record<string, unknown>])[] = [
+          ['read', { path: './customers/../customers/list.csv' }],
+          ['read', { path: '.env' }],
+          ['bash', { command: 'cat customers/list.csv' }],
+          ['bash', { command: 'cat .env' }],
+          ['bash', { command: 'grep -r . .' }],
+          ['bash', { command: `ls ${configFolder()}` }],
+          ['read', { path: config }],
+          ['write', { path: config, content: 'version: 1' }],
+          ['write', { path: clientFile, content: before }],
+        ];
+        for (const [name, args] of attempts) expect(await call(name, args), JSON.stringify(args)).not.toContain(SECRET);
+        expect(readFileSync(config, 'utf8')).toContain('profiles:');
+        expect(readFileSync(clientFile, 'utf8')).not.toContain('npx');
+        // The server of the client answers, behind the policy.
+        expect(await call('memory_read_graph', {})).toContain('entities');
+        expect((await run(`tollgate try memory_create_entities '{"entities": []}'`)).code).toBe(7);
+      } finally {
+        await client.close();
+      }
+      expect((await run('tollgate audit list --outcome deny')).out).toContain('no-customer-data');
+      expect((await run('tollgate doctor --json')).out).not.toMatch(/"id": ?"bypass"[^}]*"state": ?"(weak|missing)"/);
+    },
+    60_000,
+  );
 
-  it('is undone by the command of the page, byte for byte', async () => {
+  inFull('is undone by the command of the page, byte for byte', async () => {
     const undo = /`(tollgate setup --undo)`/.exec(proseOf('README.md'))?.[1] ?? 'none';
     const { code, text } = await atTerminal(undo, []);
     expect([code, readFileSync(clientFile, 'utf8')], text).toEqual([0, before]);

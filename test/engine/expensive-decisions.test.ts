@@ -1,4 +1,5 @@
 /** Tests that expensive decisions do not block others: many rules, many patterns, arguments with many parts. */
+
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -10,6 +11,7 @@ import { dropCache, SOUND_CACHE_PATTERNS } from '../../policies/engine/wasm/wasm
 import type { CallDecision, Policy } from '../../policies/port.ts';
 import type { RuleData } from '../../policies/rules/rule-compiler.ts';
 import { compileWhen, type When } from '../../policies/rules/rule-conditions.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { type CallOf, callOf, PRINCIPAL, parts, policyOf, scratch, toolOf, WORKSPACE } from './policy-fixture.ts';
 
@@ -259,7 +261,7 @@ describe('more patterns than the cache of the engine can store', () => {
 const MANY = roundsOf(10_000, 3000);
 
 describe('a file of thousands of rules', () => {
-  it('is loaded and decides', async () => {
+  inFull('is loaded and decides', async () => {
     const folder = scratch();
     const file = path.join(folder, 'rules.yaml');
     writeFileSync(

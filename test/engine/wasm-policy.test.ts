@@ -8,6 +8,7 @@ import { memoryPages } from '../../policies/engine/wasm/wasm-module.ts';
 import { type WasmLimits, WasmPolicy } from '../../policies/engine/wasm/wasm-policy.ts';
 import { unpackBundle } from '../../policies/rego/bundles/bundle-format.ts';
 import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { callOf, scratch } from './policy-fixture.ts';
 
 /** A policy that allows if its input is lost, and one for each kind of wrong answer. */
@@ -121,7 +122,7 @@ describe('traps of the wasm SDK', () => {
     expect(codeOf(() => policy().evaluate(`trap/${name}`, '{"tool":"ls"}'))).toBe('POLICY_FAILED');
   });
 
-  it('gives each module the memory that it requests, if the default of the SDK is too small', async () => {
+  inFull('gives each module the memory that it requests, if the default of the SDK is too small', async () => {
     const big = await build(
       `package trap
 

@@ -1,4 +1,5 @@
 /** Replaces replicas under load, and runs replicas that differ: in their configuration, and in their clocks. */
+
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { openSharedState } from '../../facade/state/shared/shared-state.ts';
 import type { StoreAccess } from '../../facade/state/shared/shared-store.ts';
 import { createSeals } from '../../facade/state/state-seals.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { STORE_PASSWORD, startStoreServer } from '../state/store-servers.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
@@ -83,7 +85,7 @@ class Client {
   }
 }
 
-it.each(partOf(['redis', 'postgres'] as const, 1))(
+inFull.each(partOf(['redis', 'postgres'] as const, 1))(
   `replicas over %s are replaced one after the other without a failed call${verifies('FL-35')}`,
   async (kind) => {
     const change = (yaml: string): string => yaml.replace('listen: {', 'listen: {unreadyMs: 1000, ');
@@ -108,48 +110,55 @@ it.each(partOf(['redis', 'postgres'] as const, 1))(
   360_000,
 );
 
-it(`replicas with different rules each decide with their own${verifies('FL-36')}`, async () => {
-  const ground = await started('redis', 1_000_000, {
-    change: (yaml, replica) => {
-      const asks = '{id: asks, outcome: ask, when: {tools: [a.echo]}}';
-      const denies = replica === 1 ? ', {id: no, outcome: deny, when: {tools: [b.echo]}}' : '';
-      return `${yaml
-        .replace('rules: [', `rules: [${asks}${denies}, `)
-        .replace('principals:\n', 'principals:\n  - {id: boss, owner: true, stdio: true}\n')}approvals: {waitMs: 0}\n`;
-    },
-  });
-  const [mild, strict] = [await new Client(ground).open(0), await new Client(ground).open(1)];
-  // The decision is that of the home of the session, whichever replica is asked.
-  for (const asked of ground.replicas.keys()) {
-    expect(await mild.call(asked, 'b_echo')).toBe('ok');
-    expect(await strict.call(asked, 'b_echo')).toBe('UNKNOWN_TOOL');
-  }
+inFull(
+  `replicas with different rules each decide with their own${verifies('FL-36')}`,
+  async () => {
+    const ground = await started('redis', 1_000_000, {
+      change: (yaml, replica) => {
+        const asks = '{id: asks, outcome: ask, when: {tools: [a.echo]}}';
+        const denies = replica === 1 ? ', {id: no, outcome: deny, when: {tools: [b.echo]}}' : '';
+        return `${yaml
+          .replace('rules: [', `rules: [${asks}${denies}, `)
+          .replace(
+            'principals:\n',
+            'principals:\n  - {id: boss, owner: true, stdio: true}\n',
+          )}approvals: {waitMs: 0}\n`;
+      },
+    });
+    const [mild, strict] = [await new Client(ground).open(0), await new Client(ground).open(1)];
+    // The decision is that of the home of the session, whichever replica is asked.
+    for (const asked of ground.replicas.keys()) {
+      expect(await mild.call(asked, 'b_echo')).toBe('ok');
+      expect(await strict.call(asked, 'b_echo')).toBe('UNKNOWN_TOOL');
+    }
 
-  // What one revision asked about and a person approved cannot be used under the other one.
-  const owner = (...words: readonly string[]): ReturnType<typeof cli> =>
-    cli(ground.project, ['approvals', ...words, '--as', 'boss', '--config', 'tollgate-0.yaml'], ENV);
-  expect(await mild.call(0, 'a_echo')).toBe('APPROVAL_REQUIRED');
-  const { approvals } = dataOf<{ approvals: { id: string; binding: string }[] }>((await owner('list', '--json')).out);
-  expect(approvals).toHaveLength(1);
-  const [{ id, binding } = { id: '', binding: '' }] = approvals;
-  expect(await owner('approve', id, '--yes', binding)).toMatchObject({ code: 0 });
-  expect(await strict.call(1, 'a_echo')).toBe('APPROVAL_REQUIRED');
-  expect(await mild.call(0, 'a_echo')).toBe('ok');
-  expect(await mild.call(0, 'a_echo')).toBe('APPROVAL_REQUIRED');
+    // What one revision asked about and a person approved cannot be used under the other one.
+    const owner = (...words: readonly string[]): ReturnType<typeof cli> =>
+      cli(ground.project, ['approvals', ...words, '--as', 'boss', '--config', 'tollgate-0.yaml'], ENV);
+    expect(await mild.call(0, 'a_echo')).toBe('APPROVAL_REQUIRED');
+    const { approvals } = dataOf<{ approvals: { id: string; binding: string }[] }>((await owner('list', '--json')).out);
+    expect(approvals).toHaveLength(1);
+    const [{ id, binding } = { id: '', binding: '' }] = approvals;
+    expect(await owner('approve', id, '--yes', binding)).toMatchObject({ code: 0 });
+    expect(await strict.call(1, 'a_echo')).toBe('APPROVAL_REQUIRED');
+    expect(await mild.call(0, 'a_echo')).toBe('ok');
+    expect(await mild.call(0, 'a_echo')).toBe('APPROVAL_REQUIRED');
 
-  // A session that moves gets the rules of its new home.
-  await ground.replicas[0]!.end('SIGKILL');
-  await expect.poll(() => mild.call(1, 'b_echo'), { timeout: 20_000 }).toBe('UNKNOWN_TOOL');
+    // A session that moves gets the rules of its new home.
+    await ground.replicas[0]!.end('SIGKILL');
+    await expect.poll(() => mild.call(1, 'b_echo'), { timeout: 20_000 }).toBe('UNKNOWN_TOOL');
 
-  const revisions = ground.replicas.slice(0, 2).map(({ state }) => {
-    const reader = openAuditReader(path.join(state, 'audit'), ':memory:');
-    onTestFinished(() => reader.close());
-    const found = [...reader.all({})].map(({ record }) => (record as { revision?: string }).revision);
-    return new Set(found.filter((revision) => revision !== undefined));
-  });
-  expect(revisions.map(({ size }) => size)).toEqual([1, 1]);
-  expect([...revisions[0]!]).not.toEqual([...revisions[1]!]);
-}, 300_000);
+    const revisions = ground.replicas.slice(0, 2).map(({ state }) => {
+      const reader = openAuditReader(path.join(state, 'audit'), ':memory:');
+      onTestFinished(() => reader.close());
+      const found = [...reader.all({})].map(({ record }) => (record as { revision?: string }).revision);
+      return new Set(found.filter((revision) => revision !== undefined));
+    });
+    expect(revisions.map(({ size }) => size)).toEqual([1, 1]);
+    expect([...revisions[0]!]).not.toEqual([...revisions[1]!]);
+  },
+  300_000,
+);
 
 /** Moves the clock of a process. */
 const CLOCK = `const [real, RealDate] = [Date.now, Date];
@@ -159,30 +168,34 @@ globalThis.Date = class extends RealDate {
 };
 `;
 
-it(`a replica whose clock is a minute ahead spends the same windows and ends no session${verifies('FL-36')}`, async () => {
-  const hook = path.join(temporaryFolder(), 'clock.mjs');
-  writeFileSync(hook, CLOCK);
-  const ground = await started('redis', 6, {
-    // A window and an idle time that are shorter than the difference of the clocks.
-    change: (yaml) =>
-      yaml.replace('calls: 6,', 'calls: 6, window: 50s,').replace('listen: {', 'listen: {idleMs: 20000, '),
-    env: (replica) => (replica === 0 ? { NODE_OPTIONS: `--import=${hook}` } : {}),
-  });
-  const clients = [await new Client(ground).open(0), await new Client(ground).open(1)];
-  const codes: string[] = [];
-  for (let turn = 0; turn < 10; turn += 1) codes.push(await clients[turn % 2]!.call(turn % 2, 'b_echo'));
-  expect(codes).toEqual([...Array(6).fill('ok'), ...Array(4).fill('BUDGET_EXCEEDED')]);
-  // Each session is reached through the other replica, and goes on there when its home has died.
-  for (const asked of ground.replicas.keys())
-    for (const client of clients) expect(await client.call(asked, 'a_echo')).toBe('ok');
-  await ground.replicas[1]!.end('SIGKILL');
-  for (const asked of OTHERS)
-    await expect.poll(() => clients[1]!.call(asked, 'a_echo'), { timeout: 20_000 }).toBe('ok');
-  const reader = openAuditReader(path.join(ground.replicas[0]!.state, 'audit'), ':memory:');
-  onTestFinished(() => reader.close());
-  const times = [...reader.all({})].map(({ record }) => Date.parse(String((record as { ts?: unknown }).ts)));
-  expect(Math.max(...times)).toBeGreaterThan(Date.now() + MINUTE_MS / 2);
-}, 300_000);
+inFull(
+  `a replica whose clock is a minute ahead spends the same windows and ends no session${verifies('FL-36')}`,
+  async () => {
+    const hook = path.join(temporaryFolder(), 'clock.mjs');
+    writeFileSync(hook, CLOCK);
+    const ground = await started('redis', 6, {
+      // A window and an idle time that are shorter than the difference of the clocks.
+      change: (yaml) =>
+        yaml.replace('calls: 6,', 'calls: 6, window: 50s,').replace('listen: {', 'listen: {idleMs: 20000, '),
+      env: (replica) => (replica === 0 ? { NODE_OPTIONS: `--import=${hook}` } : {}),
+    });
+    const clients = [await new Client(ground).open(0), await new Client(ground).open(1)];
+    const codes: string[] = [];
+    for (let turn = 0; turn < 10; turn += 1) codes.push(await clients[turn % 2]!.call(turn % 2, 'b_echo'));
+    expect(codes).toEqual([...Array(6).fill('ok'), ...Array(4).fill('BUDGET_EXCEEDED')]);
+    // Each session is reached through the other replica, and goes on there when its home has died.
+    for (const asked of ground.replicas.keys())
+      for (const client of clients) expect(await client.call(asked, 'a_echo')).toBe('ok');
+    await ground.replicas[1]!.end('SIGKILL');
+    for (const asked of OTHERS)
+      await expect.poll(() => clients[1]!.call(asked, 'a_echo'), { timeout: 20_000 }).toBe('ok');
+    const reader = openAuditReader(path.join(ground.replicas[0]!.state, 'audit'), ':memory:');
+    onTestFinished(() => reader.close());
+    const times = [...reader.all({})].map(({ record }) => Date.parse(String((record as { ts?: unknown }).ts)));
+    expect(Math.max(...times)).toBeGreaterThan(Date.now() + MINUTE_MS / 2);
+  },
+  300_000,
+);
 
 it(`what is sealed before midnight opens where it is a minute later, and the reverse${verifies('FL-36')}`, async () => {
   const server = await startStoreServer('redis');

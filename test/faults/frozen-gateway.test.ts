@@ -1,5 +1,7 @@
 /** Tests a gateway that is frozen while its calls run: it keeps its slots until it continues or has ended. */
+
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { callOnce, codeOf, type Gateway, Ground } from './gateway-load.ts';
 
@@ -66,7 +68,7 @@ describe('the slots of a frozen gateway' + verifies('ST-12'), () => {
     expect(ground.ran('b')).toEqual(['y1', 'y2', 'y3']);
   });
 
-  it('become free when it is killed', async () => {
+  inFull('become free when it is killed', async () => {
     await freezeWith('a_hang', {});
     expect(await echo('x')).toBe('RATE_LIMITED');
     await frozen.kill();

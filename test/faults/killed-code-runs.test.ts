@@ -2,12 +2,14 @@
  * Tests runs of code whose gateway is killed: no call runs twice, and the value is that of a whole run.
  * Covers: facade/runtime, facade/call, facade/state.
  */
+
 import { closeSync, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openAuditReader } from '../../facade/audit/index/audit-reader.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
@@ -301,7 +303,7 @@ const withoutTexts = (value: unknown): unknown =>
   JSON.parse(JSON.stringify(value, (key, of: unknown) => (key === 'error' ? undefined : of)));
 
 describe('a run of code whose gateway is killed', () => {
-  it(
+  inFull(
     `makes no call twice on its own, and returns what a whole run returns: ${PROGRAMS} programs, killed at any step` +
       verifies('CM-40', 'CM-41', 'CM-42'),
     async () => {
@@ -333,21 +335,25 @@ describe('a run of code whose gateway is killed', () => {
     120_000 + PROGRAMS * 60_000,
   );
 
-  it('is continued by exactly one of two gateways that try at once' + verifies('CM-40'), async () => {
-    const code = `const { echo, slow } = require('host:mcp-b');
+  inFull(
+    'is continued by exactly one of two gateways that try at once' + verifies('CM-40'),
+    async () => {
+      const code = `const { echo, slow } = require('host:mcp-b');
 echo({ token: 'b.echo/1' });
 slow({ token: 'b.slow/2', ms: 500 });
 return 'all';`;
-    const killed = await gateway({ line: 'whole', skip: 2 });
-    await killed.call('run_code', { code }).catch(() => undefined);
-    await killed.ended;
-    const [log = ''] = filesOfRuns();
-    const two = await Promise.all([gateway(), gateway()]);
-    const replies = await Promise.all(two.map((one) => one.call('run_code', { resume: log.replace('.jsonl', '') })));
-    expect(replies.map(codeOf).sort()).toEqual(['ARGS_INVALID', 'ok']);
-    expect(replies.map(({ result }) => result?.content?.[0]?.text).join()).toMatch(/all|is executed by another call/);
-    expect([...ground.ran('b')].sort()).toEqual(['b.echo/1', 'b.slow/2']);
-  }, 60_000);
+      const killed = await gateway({ line: 'whole', skip: 2 });
+      await killed.call('run_code', { code }).catch(() => undefined);
+      await killed.ended;
+      const [log = ''] = filesOfRuns();
+      const two = await Promise.all([gateway(), gateway()]);
+      const replies = await Promise.all(two.map((one) => one.call('run_code', { resume: log.replace('.jsonl', '') })));
+      expect(replies.map(codeOf).sort()).toEqual(['ARGS_INVALID', 'ok']);
+      expect(replies.map(({ result }) => result?.content?.[0]?.text).join()).toMatch(/all|is executed by another call/);
+      expect([...ground.ran('b')].sort()).toEqual(['b.echo/1', 'b.slow/2']);
+    },
+    60_000,
+  );
 
   it('returns its value from the log if its reply was lost' + verifies('CM-41'), async () => {
     const code = "return require('host:mcp-b').echo({ token: 'b.echo/once' });";

@@ -1,4 +1,5 @@
 /** Tests definitions that do not match the protocol: they are left out, and all other tools work in both SDKs. */
+
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,6 +10,7 @@ import { promptFault, toolFault } from '../../catalogs/tools/definition-schema.t
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -150,7 +152,7 @@ async function facade(): Promise<TestFacade> {
 }
 
 describe('definitions that do not match the protocol', () => {
-  it(
+  inFull(
     'are left out, while every other tool is listed and can be called, and both SDKs accept the list' +
       verifies('ST-50', 'ST-51'),
     async () => {
@@ -207,37 +209,42 @@ describe('definitions that do not match the protocol', () => {
     });
   });
 
-  it('are shown with their reason by servers and approve, without an INTERNAL error' + verifies('ST-50'), async () => {
-    const project = new Project();
-    try {
-      project.write('workspace/a.txt', 'a');
-      define('odd', [
-        [...mutants(600).slice(0, 60), { name: 'bad\u001b[8m', description: 5, inputSchema: {} }, STEADY].reverse(),
-      ]);
-      define('even', [[STEADY]]);
-      project.write('tollgate.yaml', configOf('./workspace'));
-      const { start } = dataOf<{ start: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
-      const shown = await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash]);
-      expect(`${shown.out}${shown.err}`).not.toContain('INTERNAL');
-      expect(shown.out.replace(/\n +\| /g, '')).toContain(
-        '! "bad?[8m" is in quarantine, whatever you answer: ' +
-          'DEFINITION_INVALID: description: expected string, got number 5',
-      );
-      const { tools } = dataOf<{ tools: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
-      expect((await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash, tools.hash])).code).toBe(0);
-      const { servers } = dataOf<{ servers: readonly Row[] }>((await cli(project, ['servers', '--json'])).out);
-      expect(servers.find(({ name }) => name === 'odd')?.quarantined).toContainEqual({
-        tool: 'bad?[8m',
-        reason: 'DEFINITION_INVALID: description: expected string, got number 5',
-      });
-      const listed = await cli(project, ['servers']);
-      expect(`${listed.out}${listed.err}`).toContain('odd.bad?[8m is in quarantine: DEFINITION_INVALID');
-    } finally {
-      project.remove();
-    }
-  });
+  inFull(
+    'are shown with their reason by servers and approve, without an INTERNAL error' + verifies('ST-50'),
+    async () => {
+      const project = new Project();
+      try {
+        project.write('workspace/a.txt', 'a');
+        define('odd', [
+          [...mutants(600).slice(0, 60), { name: 'bad\u001b[8m', description: 5, inputSchema: {} }, STEADY].reverse(),
+        ]);
+        define('even', [[STEADY]]);
+        project.write('tollgate.yaml', configOf('./workspace'));
+        const { start } = dataOf<{ start: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
+        const shown = await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash]);
+        expect(`${shown.out}${shown.err}`).not.toContain('INTERNAL');
+        expect(shown.out.replace(/\n +\| /g, '')).toContain(
+          '! "bad?[8m" is in quarantine, whatever you answer: ' +
+            'DEFINITION_INVALID: description: expected string, got number 5',
+        );
+        const { tools } = dataOf<{ tools: { hash: string } }>((await cli(project, ['approve', 'odd', '--json'])).out);
+        expect((await cli(project, ['approve', 'odd', '--own-isolation', '--yes', start.hash, tools.hash])).code).toBe(
+          0,
+        );
+        const { servers } = dataOf<{ servers: readonly Row[] }>((await cli(project, ['servers', '--json'])).out);
+        expect(servers.find(({ name }) => name === 'odd')?.quarantined).toContainEqual({
+          tool: 'bad?[8m',
+          reason: 'DEFINITION_INVALID: description: expected string, got number 5',
+        });
+        const listed = await cli(project, ['servers']);
+        expect(`${listed.out}${listed.err}`).toContain('odd.bad?[8m is in quarantine: DEFINITION_INVALID');
+      } finally {
+        project.remove();
+      }
+    },
+  );
 
-  it('are reported by the Tollgate that runs the server, so that servers does not start a copy', async () => {
+  inFull('are reported by the Tollgate that runs the server, so that servers does not start a copy', async () => {
     const project = new Project();
     define('odd', [[{ name: 'bad', title: 5, inputSchema: {} }, STEADY]]);
     define('even', [[STEADY]]);

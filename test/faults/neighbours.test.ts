@@ -1,8 +1,10 @@
 /** Tests that one server does not affect calls of another: with too few connections, and if one hangs at its start. */
+
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { server } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { callOf, chaos, FAST, HOST, refusalOf } from '../stdio/misbehaving-server.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -79,7 +81,7 @@ rules: [{id: all, outcome: allow, when: {}}]
     },
   );
 
-  it('with the name of the server gets the known failure of the server' + verifies('ST-54'), async () => {
+  inFull('with the name of the server gets the known failure of the server' + verifies('ST-54'), async () => {
     const one = await facade(1000);
     const session = one.open('alice');
     expect((await one.call(session, 'hung_echo', {})).code).toBe('SERVER_UNAVAILABLE');

@@ -2,12 +2,14 @@
  * Tests Tollgate as process 1 of a container, where no other process reaps the orphans of sandboxes.
  * Covers: facade/runtime, facade/call, facade/state.
  */
+
 import { spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { isUnreaped } from '../../adapters/sandbox/bubblewrap/bubblewrap-arguments.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const ROOT = path.join(import.meta.dirname, '..', '..');
@@ -76,7 +78,7 @@ process.exit(0);
 `;
 
 describe('Tollgate as process 1', () => {
-  it('leaves no process and no zombie behind, however its servers end' + verifies('ST-56'), ({ skip }) => {
+  inFull('leaves no process and no zombie behind, however its servers end' + verifies('ST-56'), ({ skip }) => {
     skip(process.getuid?.() !== 0, 'Only root can make a PID namespace of sandboxes.');
     const { stdout, stderr } = spawnSync(
       'unshare',

@@ -2,6 +2,7 @@
  * Tests /readyz of a real process with a full disk and with the switch off, and the answers to clients meanwhile.
  * Covers: facade/runtime, facade/call, facade/state.
  */
+
 import { readFileSync, rmSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';
@@ -17,6 +18,7 @@ import { DATABASE_FILE } from '../../facade/state/sqlite-state.ts';
 import type { Policy } from '../../policies/port.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child } from '../process/child.ts';
 import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from '../state/small-disk.ts';
 import { startFacade } from '../stories/facade.ts';
@@ -168,7 +170,7 @@ describe('a readiness check' + verifies('ST-28'), () => {
   } as unknown as Pick<SharedServices, 'audit' | 'state'>;
   const policy = { list: async () => [] } as unknown as Policy;
 
-  it('lists the part that throws or does not answer', async () => {
+  inFull('lists the part that throws or does not answer', async () => {
     expect(await createReadiness(FINE, () => policy)()).toEqual(['audit']);
     const broken = (): never => {
       throw new TollgateError('STATE_FAILED');

@@ -3,6 +3,7 @@
  * them.
  * Covers: adapters/primitives/fetch.
  */
+
 import { spawn } from 'node:child_process';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -16,6 +17,7 @@ import { callFetch, FETCH_TOOL } from '../../adapters/primitives/fetch/fetch-too
 import { textOfHtml } from '../../adapters/primitives/fetch/html-text.ts';
 import { effectOf } from '../../facade/call/lowering/call-effect.ts';
 import { FETCH_SEMANTICS } from '../../facade/cli/connect/connection-draft.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -232,7 +234,7 @@ describe('attacks on the fetch server' + verifies('PF-12'), () => {
     );
   });
 
-  it('sends no request to another host, whatever the caller writes', async () => {
+  inFull('sends no request to another host, whatever the caller writes', async () => {
     const text = fc.oneof(
       fc.string(),
       fc.webUrl(),
@@ -279,7 +281,7 @@ describe('the text of an HTML page', () => {
     expect(textOfHtml(html)).toBe(text);
   });
 
-  it.each([['<!--'], ['<a href=a '], ['<a href="'], ['<a '], ['<script>'], ['<'], ['&'], ['</a'], ['<title>']])(
+  inFull.each([['<!--'], ['<a href=a '], ['<a href="'], ['<a '], ['<script>'], ['<'], ['&'], ['</a'], ['<title>']])(
     'page-of-beginnings: takes linear time for a long page of %s',
     (piece) => {
       const html = piece.repeat(roundsOf(2_097_152, 524_288) / piece.length);

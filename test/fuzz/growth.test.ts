@@ -6,11 +6,13 @@
  * reader whose quadratic part costs at least a fifth of its linear part. `npm run fuzz` uses forty times the processor
  * time and 128 times the characters, and finds smaller parts.
  */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { cpuMs, MOST_GROWTH, tooFast } from '../bench/growth.ts';
-import { roundsOf } from '../harness/slices.ts';
+import { groupInFull } from '../harness/full-tests.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { READERS } from './readers.ts';
 import { CORPUS, grow, type Shape, shapes } from './shapes.ts';
@@ -95,7 +97,7 @@ async function judge(target: Target, shape: Shape): Promise<void> {
 describe(
   'four times the input costs at most six times the processor time' + verifies('TR-40', 'TR-41', 'TR-45'),
   () => {
-    it.each(ROWS)(
+    it.each(partOf(ROWS, 28))(
       'for %s with the shapes of the corpus',
       async (_name, target) => {
         for (const shape of shapesOf(target)) await judgeLegal(target, shape);
@@ -116,7 +118,7 @@ describe(
   },
 );
 
-describe('the measurement', () => {
+groupInFull('the measurement', () => {
   it(
     'finds a quadratic reader, also behind a linear part, and passes a linear one',
     async () => {

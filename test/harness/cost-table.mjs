@@ -56,6 +56,10 @@ const cellsOf = (files) => [
 const costOf = ({ ownMs = 0, startedMs = 0 }) => ownMs + startedMs;
 
 const all = reports.map((file) => ({ suite: path.basename(file, '.json'), ...JSON.parse(readFileSync(file, 'utf8')) }));
+if (isWriting) {
+  writeFileSync(path.join(import.meta.dirname, 'file-costs.yaml'), costsOf(all.flatMap((report) => report.files)));
+  process.exit(0);
+}
 print(
   ['suite', ...HEAD],
   all.map(({ suite, files }) => [suite, ...cellsOf(files)]),

@@ -1,8 +1,8 @@
 /**
- * Changes the source in small ways, and looks whether a test fails: `node test/harness/mutants.mjs --reach FOLDER`.
- * FOLDER has what TOLLGATE_REACH=FOLDER npm test wrote. Each mutant meets the tests of `npm test` that call its function,
- * until the first failure. A mutant that survives meets the same files under `npm run test:all`, and those that start the
- * built program. Prints one line for each mutant and the shares. It works in a copy of the commit.
+ * Changes the source in small ways, and looks whether a test fails: `node test/harness/mutants.mjs`. Each mutant meets
+ * the nearest tests of `npm test`, until the first failure. One that survives meets those that start the built program,
+ * and then the same files under `npm run test:all`. Prints one line for each mutant, and the shares. It works in a copy of
+ * the commit. Options: --count, --from, --seed, --minutes.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -10,29 +10,21 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { transformSync } from 'esbuild';
-import { parse } from 'yaml';
+import { nearestTests, ROOT } from './nearest-tests.mjs';
 
-const ROOT = path.join(import.meta.dirname, '..', '..');
 const FOLDERS = ['facade/call', 'policies', 'adapters/sandbox', 'facade/budget'];
 /** A mutant that does not end is found by its time. */
 const MOST_MS = 240_000;
-/** Of the test files that start the built program, the nearest to the mutant. */
-const MOST_PROGRAM_TESTS = 30;
+const NEAREST = 12;
 
 const { values } = parseArgs({
   options: {
-    reach: { type: 'string' },
     seed: { type: 'string', default: '39' },
     count: { type: 'string', default: '60' },
     from: { type: 'string', default: '0' },
     minutes: { type: 'string', default: '120' },
   },
 });
-if (values.reach === undefined) {
-  process.stderr.write('Name the folder of TOLLGATE_REACH: node test/harness/mutants.mjs --reach FOLDER\n');
-  process.exit(2);
-}
-
 /** Returns random numbers from 0 to 1 by a seed (mulberry32). */
 function numbers(seed) {
   let state = seed;
@@ -90,23 +82,6 @@ function sourceFiles(folder) {
     .sort();
 }
 
-/** The name of the function around a line: the nearest declaration above it that is indented less. */
-function functionAt(lines, at) {
-  let indent = lines[at].search(/\S/);
-  for (let above = at - 1; above >= 0; above -= 1) {
-    const line = lines[above];
-    const depth = line.search(/\S/);
-    if (depth < 0 || depth >= indent) continue;
-    indent = depth;
-    const name =
-      /^\s*(?:export )?(?:async )?function\*? (\w+)/.exec(line)?.[1] ??
-      /^\s*(?:(?:static|async|get|set) )*(#?\w+)\(.*\{$/.exec(line)?.[1] ??
-      /^\s*(?:export )?const (\w+) = (?:async )?\(?.*=>/.exec(line)?.[1];
-    if (name !== undefined && !['if', 'for', 'while', 'switch', 'catch'].includes(name)) return name;
-  }
-  return '';
-}
-
 function pickMutants(count) {
   const chance = numbers(Number(values.seed));
   const all = FOLDERS.flatMap(sourceFiles).flatMap((file) => {
@@ -114,7 +89,7 @@ function pickMutants(count) {
     return lines.flatMap((line, at) =>
       Object.entries(KINDS).flatMap(([kind, change]) => {
         const after = change(line);
-        return after === undefined ? [] : [{ file, at, kind, before: line, after, name: functionAt(lines, at) }];
+        return after === undefined ? [] : [{ file, at, kind, before: line, after }];
       }),
     );
   });
@@ -133,19 +108,17 @@ function pickMutants(count) {
   return picked;
 }
 
-const reaches = readdirSync(values.reach).map((name) =>
-  JSON.parse(readFileSync(path.join(values.reach, name), 'utf8')),
-);
-const costs = parse(readFileSync(path.join(import.meta.dirname, 'file-costs.yaml'), 'utf8')) ?? {};
+/** The tests of one mutant take at most this time, seconds: the nearest ones. */
+const MOST_SECONDS = 150;
 
-/** Returns the test files that call a mutant's function, those first that import its file or cost little. */
-function testsOf({ file, name }) {
-  const inFile = reaches.filter(({ reached }) => reached[file]?.some((one) => one !== ''));
-  const inFunction = inFile.filter(({ reached }) => reached[file].includes(name));
-  const tests = (inFunction.length > 0 ? inFunction : inFile).map(({ test }) => test);
-  const isNear = (test) => readFileSync(path.join(ROOT, test), 'utf8').includes(`/${path.basename(file)}'`);
-  const rank = (test) => (isNear(test) ? 0 : 1000) + (costs[test] ?? 0.5);
-  return tests.sort((a, b) => rank(a) - rank(b));
+/** Returns the nearest test files of `npm test`, those that start the built program apart. */
+function testsOf(file) {
+  let left = MOST_SECONDS;
+  const tests = nearestTests(new Set([file]))
+    .filter(({ seconds }) => (left -= seconds) >= 0)
+    .map(({ file }) => file);
+  const startsProgram = (test) => readFileSync(path.join(ROOT, test), 'utf8').includes('Covers: ');
+  return { inside: tests.filter((test) => !startsProgram(test)), programs: tests.filter(startsProgram) };
 }
 
 const copy = mkdtempSync(path.join(tmpdir(), 'tollgate-mutants-'));
@@ -171,11 +144,6 @@ function isKilled(tests, env = {}) {
   return status !== 0;
 }
 
-const startsProgram = (test) => /process\/child\.ts|'dist'|dist\//.test(readFileSync(path.join(ROOT, test), 'utf8'));
-const programTests = reaches.map(({ test }) => test).filter(startsProgram);
-const nearFirst = (file) => (a, b) =>
-  Number(b.includes(`/${file.split('/')[1]}/`)) - Number(a.includes(`/${file.split('/')[1]}/`)) ||
-  (costs[a] ?? 0.5) - (costs[b] ?? 0.5);
 const buildCopy = () => spawnSync('npm', ['run', '-s', 'build'], { cwd: copy, stdio: 'ignore' }).status === 0;
 const restoreBuild = () => {
   rmSync(path.join(copy, 'dist'), { recursive: true, force: true });
@@ -184,14 +152,13 @@ const restoreBuild = () => {
 
 /** Returns what became of a mutant. */
 function judge(mutant) {
-  const tests = testsOf(mutant);
-  // Most die at once in the nearest few, which need no second file of servers or programs.
-  if (isKilled(tests.slice(0, 12)) || isKilled(tests.slice(12))) return 'killed by npm test';
-  const programs = programTests.sort(nearFirst(mutant.file)).slice(0, MOST_PROGRAM_TESTS);
+  const { inside, programs } = testsOf(mutant.file);
+  // Most die at once in the nearest few.
+  if (isKilled(inside.slice(0, NEAREST)) || isKilled(inside.slice(NEAREST))) return 'killed by npm test';
   try {
     if (!buildCopy()) return 'killed by the build';
     if (isKilled(programs)) return 'killed by npm test';
-    if (isKilled(tests, { TOLLGATE_TESTS: 'all' })) return 'killed by test:all only';
+    if (isKilled([...inside, ...programs], { TOLLGATE_TESTS: 'all' })) return 'killed by test:all only';
     return 'survives';
   } finally {
     restoreBuild();

@@ -2,10 +2,12 @@
  * Harbor's twelve acceptance tests, with their own titles, over the host API with real servers (HB-12).
  * Covers: facade/serve/host.
  */
+
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { type Answered, type HostBench, hostConfig, PAGE, startHost, until } from './host-bench.ts';
@@ -43,7 +45,7 @@ const fresh = async (bench: HostBench): Promise<string> =>
   (await bench.ask('POST /runs', AT_PAGE)).value.run.name as string;
 
 describe("Harbor's acceptance tests", () => {
-  it('Starting Host spawns configured servers' + verifies('HB-12'), async () => {
+  inFull('Starting Host spawns configured servers' + verifies('HB-12'), async () => {
     const bench = await start(
       hostConfig({ servers: ['everything', 'chaos'], everything: ', start: eager', chaos: ', start: eager' }),
     );
@@ -58,7 +60,7 @@ describe("Harbor's acceptance tests", () => {
     });
   });
 
-  it('Server crash triggers restart up to N retries' + verifies('HB-12'), async () => {
+  inFull('Server crash triggers restart up to N retries' + verifies('HB-12'), async () => {
     const bench = await start(hostConfig({ chaos: ', maxRetries: 1' }));
     await allow(bench);
     expect((await call(bench, 'chaos_crash')).value.error.code).toBe('TOOL_CRASHED');
@@ -91,7 +93,7 @@ describe("Harbor's acceptance tests", () => {
     await until(() => !isRunning(pid));
   });
 
-  it('Host can list tools from a test server' + verifies('HB-12', 'HB-11'), async () => {
+  inFull('Host can list tools from a test server' + verifies('HB-12', 'HB-11'), async () => {
     const bench = await start(hostConfig({ servers: ['everything', 'chaos'] }));
     await allow(bench);
     const tools = (await list(bench)).value.tools as { name: string; inputSchema: unknown }[];
@@ -100,7 +102,7 @@ describe("Harbor's acceptance tests", () => {
     });
   });
 
-  it('Tool names are namespaced serverId/toolName' + verifies('HB-12'), async () => {
+  inFull('Tool names are namespaced serverId/toolName' + verifies('HB-12'), async () => {
     const bench = await start(hostConfig({ servers: ['everything', 'chaos'] }));
     await allow(bench);
     const names = ((await list(bench)).value.tools as { name: string }[]).map(({ name }) => name);
@@ -154,7 +156,7 @@ describe("Harbor's acceptance tests", () => {
     expect((await list(second)).status).toBe(200);
   });
 
-  it('Call known tool succeeds' + verifies('HB-12', 'HB-11'), async () => {
+  inFull('Call known tool succeeds' + verifies('HB-12', 'HB-11'), async () => {
     const bench = await start(hostConfig({ servers: ['everything', 'chaos'] }));
     await allow(bench);
     const answer = await call(bench, 'everything_get-sum', { a: 2, b: 40 });
@@ -171,7 +173,7 @@ describe("Harbor's acceptance tests", () => {
     });
   });
 
-  it('Tool timeout returns ERR_TOOL_TIMEOUT' + verifies('HB-12'), async () => {
+  inFull('Tool timeout returns ERR_TOOL_TIMEOUT' + verifies('HB-12'), async () => {
     const bench = await start(hostConfig({ chaos: ', timeoutMs: 200, hardTimeoutMs: 250' }));
     await allow(bench);
     expect(await call(bench, 'chaos_hang')).toMatchObject({ status: 504, value: { error: { code: 'TOOL_TIMEOUT' } } });

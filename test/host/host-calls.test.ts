@@ -1,8 +1,10 @@
 /**
  * Tests what a host controls of one call: its own id, its end and time limit, its progress, and an event for every end.
  */
+
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import type { Recorded } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 import { Listener } from './event-listener.ts';
@@ -191,7 +193,7 @@ describe('a call of a host', () => {
     });
   });
 
-  it(
+  inFull(
     'reports its progress to a host that reads a stream, and ends the stream with the answer' + verifies('ST-77'),
     async () => {
       const stream = async (body: object): Promise<readonly unknown[]> => {
@@ -226,7 +228,7 @@ describe('a call of a host', () => {
 });
 
 describe('the end of a call', () => {
-  it('is an event with its size, its code, and whether a retry may help' + verifies('ST-74', 'HE-14'), async () => {
+  inFull('is an event with its size, its code, and whether a retry may help' + verifies('ST-74', 'HE-14'), async () => {
     const listener = await Listener.open(bench);
     await call('echo', { arguments: { say: 'a-word-of-the-call' } });
     await call('failing', { arguments: { error: { code: -32000, message: 'words-of-the-server' } } });

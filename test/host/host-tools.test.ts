@@ -2,10 +2,12 @@
  * Tests what a host learns of tools: ids that grants name, whether a refusal may be retried, and servers that no one
  * may start yet.
  */
+
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { type Answered, type HostBench, hostConfig, PAGE, startHost } from './host-bench.ts';
 
@@ -137,25 +139,28 @@ describe('the id of a tool that the policy hides', () => {
 });
 
 describe('a refusal', () => {
-  it('says whether a retry may succeed, and names the decision of the call' + verifies('ST-71', 'HE-09'), async () => {
-    const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
-    for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, scope);
-    await grant(bench, 'mcp:tools.call');
-    expect((await call(bench, 'chaos_nothing')).value.error).toMatchObject({
-      code: 'UNKNOWN_TOOL',
-      retryable: false,
-    });
-    const crashed = (await call(bench, 'chaos_crash')).value.error;
-    expect(crashed).toMatchObject({ code: 'TOOL_CRASHED', retryable: false });
-    const down = (await call(bench, 'chaos_echo')).value.error;
-    expect(down).toMatchObject({ code: 'SERVER_UNAVAILABLE', retryable: true });
-    const ids = bench.facade.records().map(({ id }) => id);
-    for (const { decision } of [crashed, down]) expect(ids).toContain(decision);
-    expect(
-      (await bench.ask('POST /grants', { ...AT_PAGE, scope: 'mcp:nothing.at', kind: 'always' })).value.error,
-    ).toMatchObject({ code: 'WIRE_PARAMS', retryable: false });
-    expect((await bench.ask('GET /nowhere')).value.error).toMatchObject({ code: 'HTTP_PATH', retryable: false });
-  });
+  inFull(
+    'says whether a retry may succeed, and names the decision of the call' + verifies('ST-71', 'HE-09'),
+    async () => {
+      const bench = await start(hostConfig({ chaos: ', maxRetries: 0' }));
+      for (const scope of ['mcp:tools.list', 'mcp:server.connect']) await grant(bench, scope);
+      await grant(bench, 'mcp:tools.call');
+      expect((await call(bench, 'chaos_nothing')).value.error).toMatchObject({
+        code: 'UNKNOWN_TOOL',
+        retryable: false,
+      });
+      const crashed = (await call(bench, 'chaos_crash')).value.error;
+      expect(crashed).toMatchObject({ code: 'TOOL_CRASHED', retryable: false });
+      const down = (await call(bench, 'chaos_echo')).value.error;
+      expect(down).toMatchObject({ code: 'SERVER_UNAVAILABLE', retryable: true });
+      const ids = bench.facade.records().map(({ id }) => id);
+      for (const { decision } of [crashed, down]) expect(ids).toContain(decision);
+      expect(
+        (await bench.ask('POST /grants', { ...AT_PAGE, scope: 'mcp:nothing.at', kind: 'always' })).value.error,
+      ).toMatchObject({ code: 'WIRE_PARAMS', retryable: false });
+      expect((await bench.ask('GET /nowhere')).value.error).toMatchObject({ code: 'HTTP_PATH', retryable: false });
+    },
+  );
 
   it(
     "attack, a server whose own error names a code of Tollgate: is the tool's failure" + verifies('ST-71'),

@@ -2,6 +2,7 @@
  * Tests servers that hosts register: who may register them, what is refused until an owner approves, and that nothing
  * in them stops a start.
  */
+
 import {
   chmodSync,
   chownSync,
@@ -17,6 +18,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { registeredFolder } from '../../facade/config/servers/registered-servers.ts';
 import { approveAll } from '../consent/approve-servers.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { type Answered, type Asking, type HostBench, hostConfig, startHost, TOKENS } from './host-bench.ts';
 
@@ -75,7 +77,7 @@ const events = (bench: HostBench): readonly unknown[] =>
     .map(({ event, by }) => (by === undefined ? event : [event, by]));
 
 describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'), () => {
-  it('is not started, shown or called before an owner has approved it', async () => {
+  inFull('is not started, shown or called before an owner has approved it', async () => {
     const bench = await start();
     expect(await names(bench)).toEqual(['chaos_echo']);
     expect(await register(bench)).toMatchObject({
@@ -102,7 +104,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     expect(errorOf(await call(bench, 'calc_echo', {})).code).toBe('UNKNOWN_TOOL');
   });
 
-  it("is refused by the policy like a configured one, and an owner's settings for it count", async () => {
+  inFull("is refused by the policy like a configured one, and an owner's settings for it count", async () => {
     const bench = await start(
       CONFIG.replace(
         'rules: [{ id: all, outcome: allow, when: {} }]',
@@ -147,7 +149,7 @@ describe('a server that a host registers' + verifies('ST-79', 'HE-15', 'HB-04'),
     }
   });
 
-  it('is removed by its host or an owner, together with the consent to it', async () => {
+  inFull('is removed by its host or an owner, together with the consent to it', async () => {
     const bench = await start(
       CONFIG.replace(
         'principals:',

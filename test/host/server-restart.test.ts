@@ -2,12 +2,14 @@
  * Tests what a host can do with servers: restart one, refresh its tools, and what prevents this.
  * Covers: facade/serve/host.
  */
+
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { isRunning } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { type Answered, type HostBench, hostConfig, startHost, TOKENS, until } from './host-bench.ts';
@@ -153,7 +155,7 @@ describe('a refresh of tools by a host' + verifies('ST-78', 'HE-15'), () => {
     expect(bench.facade.records().find(({ event }) => event === 'sync')).toMatchObject({ type: 'server', by: 'host' });
   });
 
-  it('reports the error of a server that cannot be listed, and does not delay the others', async () => {
+  inFull('reports the error of a server that cannot be listed, and does not delay the others', async () => {
     const bench = await start(', timeoutMs: 1000');
     expect((await bench.ask('POST /servers/sync', { server: 'everything' })).status).toBe(200);
     const broken = await startHost(

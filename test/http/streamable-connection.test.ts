@@ -1,4 +1,5 @@
 /** Tests our own client of Streamable HTTP on the wire, next to the SDK's client as a peer. */
+
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readText } from 'node:stream/consumers';
@@ -12,6 +13,7 @@ import type { WireMessage } from '../../adapters/rpc/message-parser.ts';
 import { errorJson } from '../../adapters/rpc/wire-message.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Guarded } from '../oauth/issuer.ts';
 import { Room } from '../oauth/sign-in-bench.ts';
 import { callOf, chaos, codeOf, HOST, refusalOf, serve } from '../stdio/misbehaving-server.ts';
@@ -355,7 +357,7 @@ describe('revision 2026-07-28', () => {
 });
 
 describe('a server that vanishes while a call waits', () => {
-  it('is noticed long before the deadline of the call' + verifies('PR-H06'), async () => {
+  inFull('is noticed long before the deadline of the call' + verifies('PR-H06'), async () => {
     let isGone = false;
     const answers = legacy((_got, response) => {
       isGone = true;

@@ -1,10 +1,12 @@
 /** Tests `propose_server`: what an agent may propose, what it changes, and how an owner sees and decides it. */
+
 import { readdirSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MAX_OPEN, propose } from '../../facade/internal-servers/connection-proposals.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import { type Answer, cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -46,7 +48,7 @@ const idOf = async (service: string): Promise<string> => {
 };
 
 describe('a proposal of an agent' + verifies('PF-17'), () => {
-  it('stores a text for the owner, and changes nothing else' + verifies('FH-54'), async () => {
+  inFull('stores a text for the owner, and changes nothing else' + verifies('FH-54'), async () => {
     await start();
     const before = readdirSync(project.folder).sort();
     expect((await ask('github')).text).toContain('nothing was installed, contacted or changed');

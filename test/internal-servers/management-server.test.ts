@@ -2,6 +2,7 @@
  * Tests the management tools (HA-20) through the complete facade: what a model may learn of its servers, and that it
  * can only disable.
  */
+
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -11,6 +12,7 @@ import type { Session } from '../../facade/serve/facade-port.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import { type Answer, cli, dataOf } from '../cli/terminal.ts';
 import type { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -62,7 +64,7 @@ const ask = async (facade: TestFacade, session: Session, name: string, args: unk
   (await facade.call(session, `tollgate_${name}`, args)).text;
 
 describe('the management tools that show servers' + verifies('HA-20'), () => {
-  it("list the servers of the caller's own profiles with state, consent, and tools that it can see", async () => {
+  inFull("list the servers of the caller's own profiles with state, consent, and tools that it can see", async () => {
     const facade = await start();
     const session = facade.open('alice');
     const count = (await names(facade, session)).filter((name) => name.startsWith('stories_')).length;
@@ -83,7 +85,7 @@ describe('the management tools that show servers' + verifies('HA-20'), () => {
     expect(text).not.toMatch(/bob|waiting/);
   });
 
-  it('show tools that the caller sees anyway, and never how a server is run', async () => {
+  inFull('show tools that the caller sees anyway, and never how a server is run', async () => {
     const facade = await start({
       rules: `[
         {id: all, outcome: allow, when: {verbs: [read, write, destructive, execute]}},
@@ -99,7 +101,7 @@ describe('the management tools that show servers' + verifies('HA-20'), () => {
     expect(await ask(facade, session, 'list_mcp_servers')).not.toMatch(SECRETS);
   });
 
-  it("show only the name of a server without approval, and the reason in Tollgate's words", async () => {
+  inFull("show only the name of a server without approval, and the reason in Tollgate's words", async () => {
     const facade = await start();
     const session = facade.open('alice');
     await facade.list(session);
@@ -136,7 +138,7 @@ describe('the management tools that show servers' + verifies('HA-20'), () => {
 });
 
 describe('the management tools that change servers' + verifies('HA-20'), () => {
-  it('disable a server for this session only, and enable it again', async () => {
+  inFull('disable a server for this session only, and enable it again', async () => {
     const facade = await start();
     const [session, other, bob] = [facade.open('alice'), facade.open('alice'), facade.open('bob')];
     const before = await names(facade, session);
@@ -184,7 +186,7 @@ describe('the management tools that change servers' + verifies('HA-20'), () => {
     ]);
   });
 
-  it('show the request to the owner until the owner has decided', async () => {
+  inFull('show the request to the owner until the owner has decided', async () => {
     const facade = await start();
     await ask(facade, facade.open('alice'), 'manage_mcp', { action: 'enable', server: 'waiting' });
     const tollgate = (...words: readonly string[]): Promise<Answer> => cli({ folder, home: folder } as Project, words);
@@ -204,7 +206,7 @@ describe('the management tools that change servers' + verifies('HA-20'), () => {
     );
   });
 
-  it('are subject to rules under every name: showing reads, changing is destructive', async () => {
+  inFull('are subject to rules under every name: showing reads, changing is destructive', async () => {
     const facade = await start({
       rules: '[{id: reading, outcome: allow, when: {verbs: [read]}}]',
       names:

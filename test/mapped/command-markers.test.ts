@@ -11,6 +11,7 @@ import {
   shellQuote,
 } from '../../adapters/primitives/mapped/command-markers.ts';
 import { loadMapping } from '../../catalogs/primitives/primitive-mapping.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 
 const mapping = loadMapping('desktop-commander');
@@ -77,7 +78,7 @@ describe('ending a process group', () => {
   const end = (group: number): string =>
     spawnSync('bash', ['-c', endGroupCommand(group).replace(/; sleep 2$/, '')], { encoding: 'utf8' }).stdout.trim();
 
-  it('ends a child that ignores SIGTERM, and confirms it', async () => {
+  inFull('ends a child that ignores SIGTERM, and confirms it', async () => {
     const child = spawn('bash', ['-c', 'trap "" TERM; echo up; sleep 62 & sleep 62; sleep 62'], {
       detached: true,
       stdio: ['ignore', 'pipe', 'ignore'],

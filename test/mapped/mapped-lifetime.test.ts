@@ -1,9 +1,11 @@
 /** Tests on the real servers what ends with a call, a scope or a backend. No process may remain. */
+
 import { execFileSync } from 'node:child_process';
 import { existsSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { type Opened, openBackend } from './third-party-servers.ts';
 
@@ -40,29 +42,37 @@ describe('desktop-commander', () => {
   // Changes nothing after the last test, which closes the backend.
   afterAll(() => opened.close());
 
-  it('ends a cancelled command and its children', async () => {
-    const caller = new AbortController();
-    const given = call(opened, 'bash', {
-      args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` },
-      signal: caller.signal,
-    });
-    await until(() => running(sleep(71, 2)) === 1);
-    caller.abort();
-    await expect(given).rejects.toMatchObject({ code: 'CANCELLED' });
-    await until(() => running(sleep(71, 1)) + running(sleep(71, 2)) === 0);
-    expect(running(sleep(71, 1)) + running(sleep(71, 2))).toBe(0);
-    expect(existsSync(path.join(opened.root, 'late'))).toBe(false);
-  }, 60_000);
+  inFull(
+    'ends a cancelled command and its children',
+    async () => {
+      const caller = new AbortController();
+      const given = call(opened, 'bash', {
+        args: { command: `${sleep(71, 1)} & ${sleep(71, 2)}; echo over > late` },
+        signal: caller.signal,
+      });
+      await until(() => running(sleep(71, 2)) === 1);
+      caller.abort();
+      await expect(given).rejects.toMatchObject({ code: 'CANCELLED' });
+      await until(() => running(sleep(71, 1)) + running(sleep(71, 2)) === 0);
+      expect(running(sleep(71, 1)) + running(sleep(71, 2))).toBe(0);
+      expect(existsSync(path.join(opened.root, 'late'))).toBe(false);
+    },
+    60_000,
+  );
 
-  it('ends the sessions of a scope when the scope ends, and no others', async () => {
-    await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 1), wait_ms: 200 }, scope: 'one' });
-    await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 2), wait_ms: 200 }, scope: 'two' });
-    await until(() => running(sleep(72, 1)) + running(sleep(72, 2)) === 2);
-    await opened.backend.endScope?.('one');
-    expect([running(sleep(72, 1)), running(sleep(72, 2))]).toEqual([0, 1]);
-    const { value } = await call(opened, 'bash', { args: { action: 'list' }, scope: 'one' });
-    expect(value.content?.[0]?.text).toContain('no sessions');
-  }, 60_000);
+  inFull(
+    'ends the sessions of a scope when the scope ends, and no others',
+    async () => {
+      await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 1), wait_ms: 200 }, scope: 'one' });
+      await call(opened, 'bash', { args: { action: 'start', command: sleep(72, 2), wait_ms: 200 }, scope: 'two' });
+      await until(() => running(sleep(72, 1)) + running(sleep(72, 2)) === 2);
+      await opened.backend.endScope?.('one');
+      expect([running(sleep(72, 1)), running(sleep(72, 2))]).toEqual([0, 1]);
+      const { value } = await call(opened, 'bash', { args: { action: 'list' }, scope: 'one' });
+      expect(value.content?.[0]?.text).toContain('no sessions');
+    },
+    60_000,
+  );
 
   it('does not show a session to another scope' + verifies('CY-18'), async () => {
     const { value } = await call(opened, 'bash', { args: { action: 'poll', session: 's1' }, scope: 'three' });
@@ -75,12 +85,16 @@ describe('desktop-commander', () => {
     await expect(call(opened, 'bash', { args: { command: 'pwd', cwd: 'out' } })).rejects.toBeInstanceOf(TollgateError);
   });
 
-  it('ends all commands when it is stopped', async () => {
-    await call(opened, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
-    await until(() => running(sleep(73, 1)) === 1);
-    await opened.close();
-    expect(running(sleep(73, 1))).toBe(0);
-  }, 60_000);
+  inFull(
+    'ends all commands when it is stopped',
+    async () => {
+      await call(opened, 'bash', { args: { action: 'start', command: sleep(73, 1), wait_ms: 200 } });
+      await until(() => running(sleep(73, 1)) === 1);
+      await opened.close();
+      expect(running(sleep(73, 1))).toBe(0);
+    },
+    60_000,
+  );
 });
 
 describe('server-filesystem', () => {

@@ -2,6 +2,7 @@
  * Tests the mappings as data: they are complete, classify the tools of the real servers, and render without side
  * effects.
  */
+
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import {
@@ -13,6 +14,7 @@ import {
 } from '../../catalogs/primitives/primitive-mapping.ts';
 import { ARGUMENT_SCHEMAS } from '../../catalogs/primitives/primitive-schemas.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { type Opened, openBackend } from './third-party-servers.ts';
 
 const ACTIONS = [
@@ -76,7 +78,7 @@ describe.each(MAPPINGS)('mapping %s', (id) => {
     }
   });
 
-  it('takes values from arguments of the primitives only', () => {
+  inFull('takes values from arguments of the primitives only', () => {
     for (const [key, action] of mapping.actions) {
       if ('missing' in action) continue;
       const known = Object.keys(ARGUMENT_SCHEMAS.get(key.split('.')[0] ?? '')?.properties ?? {});
@@ -106,7 +108,7 @@ describe('a mapping that contradicts itself', () => {
     '{id: x, measured: y, maxFileBytes: 1, tools: {t: {verb: read}}, ' +
     `actions: {read.file: ${action}}, steps: ${steps}, texts: {}}`;
 
-  it('is refused when an action or a step uses an unclassified tool', () => {
+  inFull('is refused when an action or a step uses an unclassified tool', () => {
     expect(codeOf(() => parseMapping(text('{strategy: info, tool: other, arguments: {}}')))).toBe('CONFIG_INVALID');
     expect(codeOf(() => parseMapping(text('{missing: it cannot}', '{info: {tool: other, arguments: {}}}')))).toBe(
       'CONFIG_INVALID',

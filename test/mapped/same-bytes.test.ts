@@ -5,6 +5,7 @@ import path from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { type Opened, openBackend } from './third-party-servers.ts';
 
@@ -64,15 +65,19 @@ describe('workspace and server-filesystem', () => {
     return Promise.all(backends.map((opened) => act(opened, { tool, args, before, scope: `s${scope}` })));
   };
 
-  it('store the same bytes and return the same text for the same edit', async () => {
-    await fc.assert(
-      fc.asyncProperty(text, text, text, fc.boolean(), async (before, old_string, new_string, replace_all) => {
-        const [here, there] = await both('edit', { old_string, new_string, replace_all }, before);
-        expect(there).toEqual(here);
-      }),
-      { numRuns: roundsOf(120, 40) },
-    );
-  }, 60_000);
+  inFull(
+    'store the same bytes and return the same text for the same edit',
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(text, text, text, fc.boolean(), async (before, old_string, new_string, replace_all) => {
+          const [here, there] = await both('edit', { old_string, new_string, replace_all }, before);
+          expect(there).toEqual(here);
+        }),
+        { numRuns: roundsOf(120, 40) },
+      );
+    },
+    60_000,
+  );
 
   it('replace exactly the given text', async () => {
     await fc.assert(

@@ -1,4 +1,5 @@
 /** Tests what is counted of a session: lists, calls and results, as shown and as they would be without Tollgate. */
+
 import path from 'node:path';
 import { countTokens } from 'gpt-tokenizer/encoding/o200k_base';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -8,6 +9,7 @@ import type { ReportedSession } from '../../facade/runtime/metrics/context-repor
 import { TokenSamples } from '../../facade/runtime/metrics/token-samples.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { ACT, type RawFacade, type RawServer, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -147,7 +149,7 @@ describe('the context of a session', () => {
 });
 
 describe('the tokens of a session', () => {
-  it('are those of o200k_base, and no text is in the state' + verifies('CM-51'), async () => {
+  inFull('are those of o200k_base, and no text is in the state' + verifies('CM-51'), async () => {
     const tools = [tool('act', { description: 'Does whatever its arguments say.' })];
     const facade = await start({ tools });
     const session = facade.open('me');
@@ -167,7 +169,7 @@ describe('the tokens of a session', () => {
     expect(kept.join()).not.toMatch(/arguments say|content/);
   });
 
-  it('of long and hostile texts are estimated from bounded samples' + verifies('CM-51'), async () => {
+  inFull('of long and hostile texts are estimated from bounded samples' + verifies('CM-51'), async () => {
     const counted = vi.fn<() => void>();
     const samples = new TokenSamples(counted);
     onTestFinished(() => samples.close());

@@ -1,4 +1,5 @@
 /** Tests that counts reach Prometheus and an OpenTelemetry SDK: the real one, with an exporter in memory. */
+
 import { metrics } from '@opentelemetry/api';
 import {
   AggregationTemporality,
@@ -8,6 +9,7 @@ import {
 } from '@opentelemetry/sdk-metrics';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ContextReport } from '../../facade/runtime/metrics/context-report.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { ACT, startRaw } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -17,7 +19,7 @@ const PRINCIPALS = [
 ];
 
 describe('the counts of sessions as metrics', () => {
-  it('are in OpenTelemetry and in /metrics, where a principal sees its own' + verifies('CM-54'), async () => {
+  inFull('are in OpenTelemetry and in /metrics, where a principal sees its own' + verifies('CM-54'), async () => {
     const exporter = new InMemoryMetricExporter(AggregationTemporality.CUMULATIVE);
     const reader = new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 600_000 });
     const provider = new MeterProvider({ readers: [reader] });

@@ -3,12 +3,14 @@
  * or file contains a token.
  * Covers: adapters/oauth.
  */
+
 import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type Answer, cli, dataOf, start } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { Guarded, Issuer } from './issuer.ts';
@@ -63,7 +65,7 @@ describe('tollgate login and logout', () => {
   beforeEach(open);
   afterEach(close);
 
-  it('sign in, list the sign-in among the secrets, and sign out' + verifies('HA-30'), async () => {
+  inFull('sign in, list the sign-in among the secrets, and sign out' + verifies('HA-30'), async () => {
     const signedIn = await login();
     expect(signedIn).toMatchObject({ code: 0, out: '' });
     expect(signedIn.err).toMatch(/Consent at 127\.0\.0\.1:\d+ within five minutes/);
@@ -81,7 +83,7 @@ describe('tollgate login and logout', () => {
       for (const token of tokens()) expect(said + err).not.toContain(token);
   });
 
-  it('request more scopes with --scope, and refuse what is no scope' + verifies('PR-A02'), async () => {
+  inFull('request more scopes with --scope, and refuse what is no scope' + verifies('PR-A02'), async () => {
     await login();
     expect((await login(['--scope', 'write', 'admin'])).err).toContain('It asks for: read, write, admin.\n');
     expect(await cli(project, ['login', 'tracker', '--scope', 'a"b'])).toMatchObject({ code: 2 });
@@ -105,7 +107,7 @@ describe('tollgate login and logout', () => {
     expect((await login()).code).toBe(5);
   });
 
-  it('show when a sign-in ends that cannot be renewed', async () => {
+  inFull('show when a sign-in ends that cannot be renewed', async () => {
     issuer.givesRefresh = false;
     expect((await login()).err).toMatch(/Signed in to tracker with read, until 20\d\d-\d\d-\d\d \d\d:\d\d UTC\./);
     issuer.says = { revocation_endpoint: undefined };
@@ -133,7 +135,7 @@ describe('tollgate login and logout', () => {
     expect((await running.ended).err).toContain('CANCELLED: The sign-in was stopped.');
   });
 
-  it('open a browser only at a terminal, without a shell and without the secrets of Tollgate', async () => {
+  inFull('open a browser only at a terminal, without a shell and without the secrets of Tollgate', async () => {
     const seen = path.join(project.folder, 'seen');
     chmodSync(
       project.write('bin/xdg-open', `#!/bin/sh\nprintf '%s\\n%s\\n' "$1" "$TOLLGATE_VAULT_PASSPHRASE" > '${seen}'\n`),

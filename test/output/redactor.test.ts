@@ -1,4 +1,5 @@
 /** Tests facade/output/redactor.ts: a registered secret never leaves in any common encoding. */
+
 import { createHash, randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -7,6 +8,7 @@ import { unescapeBytes } from '../../facade/output/escaped-bytes.ts';
 import { MultiStringSearch, viewOf } from '../../facade/output/multi-string-search.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { cpuMs, limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 describe('the redactor', () => {
@@ -141,7 +143,7 @@ describe('the redactor', () => {
     );
   });
 
-  it('leaves no registered secret in any text, whatever its characters mean in a pattern', () => {
+  inFull('leaves no registered secret in any text, whatever its characters mean in a pattern', () => {
     const secrets = fc.array(
       fc.string({ unit: 'binary', minLength: 6, maxLength: 20 }).filter((secret) => !'[redacted]'.includes(secret)),
       { minLength: 1, maxLength: 5 },

@@ -26,6 +26,7 @@ import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { shapeResult } from '../../facade/output/result-shape.ts';
 import { Spills } from '../../facade/output/spills.ts';
 import { ownMark } from '../../facade/state/process-mark.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const owner = { principal: 'ann', run: 'run-1' };
@@ -170,7 +171,7 @@ describe('a cut result' + verifies('HA-11', 'CY-19'), () => {
     expect(shown[1]?.endsWith('row 499')).toBe(true);
   });
 
-  it('spills the items after the cut as lines of JSON, also a million of them', async () => {
+  inFull('spills the items after the cut as lines of JSON, also a million of them', async () => {
     const items = Array.from({ length: 1_000_000 }, () => ({ type: 'text', text: 'ab' }));
     const value = { content: [{ type: 'text', text: 'y'.repeat(5000) }, ...items] };
     const result = JSON.parse(

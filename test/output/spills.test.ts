@@ -2,11 +2,13 @@
  * Tests how long spills are kept, and that no step of a call costs more with the number of runs and spills. It counts
  * steps, because clocks differ.
  */
+
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Spills } from '../../facade/output/spills.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { allow, startRaw, tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -119,45 +121,49 @@ describe('many runs and spills', () => {
     expect(await round('many')).toBeLessThanOrEqual(few + 5);
   });
 
-  it('do not add steps to a call' + verifies('ST-41'), async () => {
-    const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
-    const facade = await startRaw(
-      {
-        web: {
-          tools: [tool('page')],
-          settings: { labels: ['untrusted'] },
-          answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } },
+  inFull(
+    'do not add steps to a call' + verifies('ST-41'),
+    async () => {
+      const keepFor = vi.spyOn(Spills.prototype, 'keepFor');
+      const facade = await startRaw(
+        {
+          web: {
+            tools: [tool('page')],
+            settings: { labels: ['untrusted'] },
+            answers: { page: { raw: JSON.stringify({ content: [{ type: 'text', text: 'line\n'.repeat(2000) }] }) } },
+          },
         },
-      },
-      {
-        principals: [{ id: 'ann', profiles: ['all'], stdio: true }],
-        profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
-        rules: [allow('web')],
-        labels: { sticky: ['untrusted'] },
-        budgets: [{ id: 'many', scope: 'run', calls: 10_000, outputBytes: 1e9 }],
-        caps: { bytes: 2048 },
-        runs: { keep: '2h' },
-      },
-    );
-    try {
-      expect(keepFor.mock.calls).toEqual([[2 * HOUR_MS]]);
-      const session = facade.open('ann');
-      const call = async (run: string): Promise<void> => {
-        const { text } = await facade.call(session, 'web_page', {}, { meta: { 'tollgate/run': run } });
-        expect(text).toContain('spill://');
-      };
-      const median = async (name: string): Promise<number> => {
-        const counts: number[] = [];
-        for (let n = 0; n < 9; n += 1) counts.push(await steps(() => call(`${name}-${n}`)));
-        return counts.sort((a, b) => a - b)[4] ?? 0;
-      };
-      for (let n = 0; n < 5; n += 1) await call(`warm-${n}`);
-      const few = await median('few');
-      for (let n = 0; n < 400; n += 1) await call(`run-${n}`);
-      expect(await median('many')).toBeLessThanOrEqual(few + 40);
-    } finally {
-      keepFor.mockRestore();
-      await facade.close();
-    }
-  }, 120_000);
+        {
+          principals: [{ id: 'ann', profiles: ['all'], stdio: true }],
+          profiles: { all: { servers: ['web'], expose: { primitives: {}, tools: ['web.*'] } } },
+          rules: [allow('web')],
+          labels: { sticky: ['untrusted'] },
+          budgets: [{ id: 'many', scope: 'run', calls: 10_000, outputBytes: 1e9 }],
+          caps: { bytes: 2048 },
+          runs: { keep: '2h' },
+        },
+      );
+      try {
+        expect(keepFor.mock.calls).toEqual([[2 * HOUR_MS]]);
+        const session = facade.open('ann');
+        const call = async (run: string): Promise<void> => {
+          const { text } = await facade.call(session, 'web_page', {}, { meta: { 'tollgate/run': run } });
+          expect(text).toContain('spill://');
+        };
+        const median = async (name: string): Promise<number> => {
+          const counts: number[] = [];
+          for (let n = 0; n < 9; n += 1) counts.push(await steps(() => call(`${name}-${n}`)));
+          return counts.sort((a, b) => a - b)[4] ?? 0;
+        };
+        for (let n = 0; n < 5; n += 1) await call(`warm-${n}`);
+        const few = await median('few');
+        for (let n = 0; n < 400; n += 1) await call(`run-${n}`);
+        expect(await median('many')).toBeLessThanOrEqual(few + 40);
+      } finally {
+        keepFor.mockRestore();
+        await facade.close();
+      }
+    },
+    120_000,
+  );
 });

@@ -1,4 +1,5 @@
 /** Connects packages of git repositories, which a server on this machine serves, with the real git and npm. */
+
 import { existsSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -9,6 +10,7 @@ import { installPackage, pinPackage, withArchives } from '../../facade/packages/
 import { readPackageSpec } from '../../facade/packages/package-spec.ts';
 import type { PinnedPackage } from '../../facade/packages/pinned-package.ts';
 import { Place } from '../connect/place.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { connectFully } from './connecting.ts';
 import { GitHost } from './git-host.ts';
@@ -60,7 +62,7 @@ function install(name: string, commit: string): Promise<{ readonly pinned: Pinne
 }
 
 describe('a repository' + verifies('FH-14'), () => {
-  it(
+  inFull(
     'is fetched at its commit, pinned, installed and started, also after its branch has moved',
     async () => {
       const commit = host.commit('mcp-notes.git', (folder) => writePackage(folder, NOTES, FILES));
@@ -81,7 +83,7 @@ describe('a repository' + verifies('FH-14'), () => {
     REAL,
   );
 
-  it(
+  inFull(
     'is taken as it is: none of the programs that it names runs, in it or in what it needs',
     async () => {
       const evil = path.join(host.folder, 'evil.sh');

@@ -1,4 +1,5 @@
 /** Connects images of a registry on this machine, with the real podman. */
+
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -14,6 +15,7 @@ import { readPackageSpec } from '../../facade/packages/package-spec.ts';
 import type { PinnedPackage } from '../../facade/packages/pinned-package.ts';
 import type { Answer } from '../cli/terminal.ts';
 import { Place } from '../connect/place.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { IMAGE } from '../sandbox/probe-runs.ts';
 import { verifies } from '../verifies.ts';
 import { connectFully } from './connecting.ts';
@@ -62,7 +64,7 @@ const pin = (image: string): Promise<PinnedPackage> => {
 };
 
 describe('an image' + verifies('FH-18'), () => {
-  it(
+  inFull(
     'is pinned by its digest, started in a container, listed and called, also after its tag has moved',
     async () => {
       const digest = registry.push('notes:1', { program: reaching('first') });

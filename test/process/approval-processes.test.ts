@@ -2,11 +2,13 @@
  * Tests approvals of calls over real processes: agents that wait or race, and an owner at another terminal.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child, type Reply } from './child.ts';
@@ -74,7 +76,7 @@ afterEach(async () => {
 });
 
 describe('one approval of a call', () => {
-  it(`allows exactly one execution to fifty concurrent callers in ${PROCESSES} processes${verifies('PF-08')}`, async () => {
+  it('allows exactly one execution to fifty concurrent callers in several processes' + verifies('PF-08'), async () => {
     await begin(0);
     const all = await Promise.all(Array.from({ length: PROCESSES }, run));
     const call = (child: Child): Promise<Reply> => child.call('chaos_echo', { token: 'once' });
@@ -89,7 +91,7 @@ describe('one approval of a call', () => {
     expect((await listed()).map(({ state }) => state)).toEqual(['pending']);
   });
 
-  it('counts as used if the process dies during the call', async () => {
+  inFull('counts as used if the process dies during the call', async () => {
     await begin(0);
     const child = await run();
     expect(codeOf(await child.call('chaos_hang', { token: 'dies' }))).toBe('APPROVAL_REQUIRED');
@@ -116,7 +118,7 @@ describe('a call that waits in one process', () => {
     expect(carriedOut()).toBe(1);
   });
 
-  it('delays neither the end of the input nor a signal', async () => {
+  inFull('delays neither the end of the input nor a signal', async () => {
     await begin(60_000);
     for (const [token, end] of [
       ['end', (child: Child) => void child.process.stdin.end()],

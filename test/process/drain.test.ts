@@ -2,11 +2,13 @@
  * Tests a signal during a call: the call is cancelled at its server and recorded, and no new call begins.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child, type Reply } from './child.ts';
@@ -63,7 +65,7 @@ const CUT = {
 };
 
 describe('a signal during a call' + verifies('HA-07', 'PF-09'), () => {
-  it.each(partOf(['SIGINT', 'SIGTERM'] as const, 1))(
+  inFull.each(partOf(['SIGINT', 'SIGTERM'] as const, 1))(
     '%s: cancels the call after the drain time, answers and records it, and closes the chain' + verifies('ST-21'),
     async (signal) => {
       const { answer } = await hang('ok');
@@ -108,7 +110,7 @@ describe('the end of the input' + verifies('ST-22'), () => {
     expect(await records('outcome')).toEqual([expect.objectContaining(END)]);
   });
 
-  it('lets the process answer a running call and a list before it ends', async () => {
+  inFull('lets the process answer a running call and a list before it ends', async () => {
     project.write(
       'tollgate.yaml',
       `version: 1

@@ -2,9 +2,11 @@
  * Tests the facade with servers that are missing, exit, hang, flood and lie: the others work, each error has a reason.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { Child } from './child.ts';
 
@@ -62,7 +64,7 @@ afterEach(async () => {
 });
 
 describe('the facade with servers that fail in every way', () => {
-  it('lists and calls the tools of the other servers within the connect timeout' + verifies('HA-09'), async () => {
+  inFull('lists and calls the tools of the other servers within the connect timeout' + verifies('HA-09'), async () => {
     const child = tollgate('run');
     await child.hello();
     const before = performance.now();

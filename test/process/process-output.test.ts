@@ -2,12 +2,14 @@
  * Tests what only a real process shows: output without a reader or disk space, symbolic links, workers that must end.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { spawnSync } from 'node:child_process';
 import { symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child, MAIN } from './child.ts';
 
 let project: Project;
@@ -44,7 +46,7 @@ describe('the output', () => {
     });
   });
 
-  it('has only data on stdout, with messages on stderr', () => {
+  inFull('has only data on stdout, with messages on stderr', () => {
     project.write('clients.json', '{"mcpServers": {"My Server": {"command": "x"}}}');
     project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\ninclude: [clients.json]\n');
     const { out, err } = shell('TOLLGATE_LOG=debug $T servers --json');
@@ -69,7 +71,7 @@ describe('the program', () => {
     });
   });
 
-  it('ends with its input, or after a failed start, also if Rego runs in workers', async () => {
+  inFull('ends with its input, or after a failed start, also if Rego runs in workers', async () => {
     project.write('rego/mine.rego', 'package policy.mine\n\nallow contains "all" if true\n');
     project.write('tollgate.yaml', 'version: 1\nworkspace: ./workspace\nstate: ./state\npolicies: [rego]\n');
     const child = new Child(project, ['run']);

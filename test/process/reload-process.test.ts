@@ -2,10 +2,12 @@
  * Tests edits under `tollgate run` and `tollgate serve` as processes: what they notice, print and do.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { renameSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child } from './child.ts';
 
 let project: Project;
@@ -34,30 +36,33 @@ const said = (text: string): Promise<void> =>
     .then(() => undefined);
 
 describe('tollgate run', () => {
-  it('applies edits, refuses a configuration that does not load, and notifies its client of a changed list', async () => {
-    child = new Child(project, ['run']);
-    await child.hello();
-    const names = async (): Promise<readonly string[]> =>
-      (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
-    expect(await names()).not.toContain('write');
-    project.write('rules.yaml', rules(READ, '{id: write, outcome: alow, when: {}}'));
-    await said('NOT RELOADED. The previous configuration stays in force');
-    await said('rules.yaml:1:');
-    expect((await child.call('read', { path: 'a.txt' })).result?.content?.[0]?.text).toBe('a');
-    project.write('rules.next', rules(READ, WRITE));
-    renameSync(path.join(project.folder, 'rules.next'), path.join(project.folder, 'rules.yaml'));
-    await said('Reloaded: policy revision');
-    // Two changes may cause one notification or two.
-    await expect
-      .poll(() => child.lines.filter((line) => line.method === 'notifications/tools/list_changed').length, {
-        timeout: 20_000,
-      })
-      .toBeGreaterThan(0);
-    expect(await names()).toContain('write');
-    expect(child.err.match(/NOT RELOADED/g)).toHaveLength(1);
-  });
+  inFull(
+    'applies edits, refuses a configuration that does not load, and notifies its client of a changed list',
+    async () => {
+      child = new Child(project, ['run']);
+      await child.hello();
+      const names = async (): Promise<readonly string[]> =>
+        (await child.ask('tools/list')).result?.tools?.map(({ name }) => name) ?? [];
+      expect(await names()).not.toContain('write');
+      project.write('rules.yaml', rules(READ, '{id: write, outcome: alow, when: {}}'));
+      await said('NOT RELOADED. The previous configuration stays in force');
+      await said('rules.yaml:1:');
+      expect((await child.call('read', { path: 'a.txt' })).result?.content?.[0]?.text).toBe('a');
+      project.write('rules.next', rules(READ, WRITE));
+      renameSync(path.join(project.folder, 'rules.next'), path.join(project.folder, 'rules.yaml'));
+      await said('Reloaded: policy revision');
+      // Two changes may cause one notification or two.
+      await expect
+        .poll(() => child.lines.filter((line) => line.method === 'notifications/tools/list_changed').length, {
+          timeout: 20_000,
+        })
+        .toBeGreaterThan(0);
+      expect(await names()).toContain('write');
+      expect(child.err.match(/NOT RELOADED/g)).toHaveLength(1);
+    },
+  );
 
-  it('answers IDENTITY after its principal was removed, and ends normally', async () => {
+  inFull('answers IDENTITY after its principal was removed, and ends normally', async () => {
     project.write('tollgate.yaml', `${CONFIG}principals: [{id: mia, stdio: true}]\n`);
     child = new Child(project, ['run', '--as', 'mia']);
     await child.hello();

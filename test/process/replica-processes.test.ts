@@ -2,11 +2,13 @@
  * Tests replicas as processes over one state folder: a killed home, its servers, labels and lists, and a drain.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { Child } from './child.ts';
 import { addressOf, callTool, type FleetAddress, type FleetAnswer, openSession, send } from './fleet-client.ts';
@@ -75,7 +77,7 @@ const echo = { name: 'chaos_echo', arguments: { text: 'hello' } };
 const read = { name: 'read', arguments: { path: 'README.md' } };
 
 describe('replicas as processes', () => {
-  it(
+  inFull(
     'continue a session after its home was killed with a call under way, which is lost and recorded' +
       verifies('FL-07'),
     async () => {
@@ -108,7 +110,7 @@ describe('replicas as processes', () => {
     expect((await callTool(second, session, read)).text).toContain('no-read-after-secret');
   });
 
-  it('hand over at SIGTERM without a refused request' + verifies('FL-09'), async () => {
+  inFull('hand over at SIGTERM without a refused request' + verifies('FL-09'), async () => {
     const { project, replicas } = await start(2);
     const [home, second] = replicas as [Process, Process];
     const session = await openSession(home);

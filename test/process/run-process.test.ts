@@ -2,6 +2,7 @@
  * Tests `tollgate run` as a process: its ends, the processes that remain, and that stdout has only the protocol.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -9,6 +10,7 @@ import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child, isRunning, MAIN, startedIn } from './child.ts';
@@ -83,7 +85,7 @@ afterEach(async () => {
 });
 
 describe('the end of tollgate run' + verifies('HA-07'), () => {
-  it('comes with the end of its input: exit code 0, and no process remains', async () => {
+  inFull('comes with the end of its input: exit code 0, and no process remains', async () => {
     const { child, pids } = await busy();
     child.process.stdin.end();
     expect(await child.ended).toEqual({ code: 0, signal: null });
@@ -91,7 +93,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     expect(spilled()).toEqual([]);
   });
 
-  it.each(partOf(['SIGTERM', 'SIGINT', 'SIGHUP'] as const, 1))(
+  inFull.each(partOf(['SIGTERM', 'SIGINT', 'SIGHUP'] as const, 1))(
     'comes with %s: exit code 0, and no process remains',
     async (signal) => {
       const { child, pids } = await busy();
@@ -100,7 +102,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     },
   );
 
-  it('comes at once with a second signal, and ends a server that delays it', async () => {
+  inFull('comes at once with a second signal, and ends a server that delays it', async () => {
     const { child, pids } = await busy('stubborn');
     child.process.kill('SIGTERM');
     // The session ends first. The process waits for the server that does not end.
@@ -109,7 +111,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     await expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
   });
 
-  it('by SIGKILL leaves no server running, because each sees the end of its input', async () => {
+  inFull('by SIGKILL leaves no server running, because each sees the end of its input', async () => {
     const { child, servers, shell } = await busy();
     // A shell command does not see the end of an input. The sandbox ends it with its parent.
     onTestFinished(() => void process.kill(shell, 'SIGKILL'));
@@ -117,7 +119,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     await expect.poll(() => servers.filter(isRunning), { timeout: 20_000 }).toEqual([]);
   });
 
-  it('comes also while it waits for a server that never answers', async () => {
+  inFull('comes also while it waits for a server that never answers', async () => {
     await configure('mute');
     const child = run();
     await child.hello();
@@ -135,7 +137,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
     expect((await child.kill('SIGTERM')).code).toBe(0);
   });
 
-  it('comes when the client goes away during a call', async () => {
+  inFull('comes when the client goes away during a call', async () => {
     const { child, pids } = await busy();
     void child.call('good_hang', {});
     void child.call('good_slow', { ms: 10 });
@@ -148,7 +150,7 @@ describe('the end of tollgate run' + verifies('HA-07'), () => {
 });
 
 describe('the stdout of tollgate run' + verifies('CY-22', 'CY-25'), () => {
-  it.each(partOf(['noise', 'asks', 'stderr-flood'], 2))(
+  inFull.each(partOf(['noise', 'asks', 'stderr-flood'], 2))(
     'has only the protocol with a server with %s and the most verbose log',
     async (mode) => {
       await configure(mode);

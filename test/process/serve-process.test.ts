@@ -2,12 +2,14 @@
  * Tests `tollgate serve` as a process: who may enter each route, by real requests, and its end.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { readFileSync, statSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { Child, isRunning, startedIn } from './child.ts';
 
@@ -150,7 +152,7 @@ describe('the token', () => {
     }
   });
 
-  it('does not give access to the session of another principal', async () => {
+  inFull('does not give access to the session of another principal', async () => {
     const opened = await send('POST', '/mcp', { authorization: `Bearer ${token}` }, INITIALIZE);
     const session = String(opened.headers['mcp-session-id']);
     const list = '{"jsonrpc":"2.0","id":2,"method":"tools/list"}';

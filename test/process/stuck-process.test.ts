@@ -3,6 +3,7 @@
  * dist/.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child, isRunning, MAIN, startedIn } from './child.ts';
@@ -108,7 +110,7 @@ describe.skipIf(process.platform !== 'linux')(
   // The limits are processor time, which a busy machine gives late.
   { timeout: 300_000 },
   () => {
-    it('ends the process after 5 s of processor time, with a record, a message and no server left', async () => {
+    inFull('ends the process after 5 s of processor time, with a record, a message and no server left', async () => {
       const pids = startedIn(starts);
       expect(pids.length).toBeGreaterThan(0);
       const before = await stick(0);
@@ -130,7 +132,7 @@ describe.skipIf(process.platform !== 'linux')(
       ['off', 'switch', () => cli(project, ['off'])],
       ['kill of a server', 'switch', () => cli(project, ['kill', 'chaos'])],
     ];
-    it.each(partOf(stops, 2))('%s: ends the process after 2 s', async (_name, reason, stop) => {
+    inFull.each(partOf(stops, 2))('%s: ends the process after 2 s', async (_name, reason, stop) => {
       await stick(300);
       await stop();
       // The time that the command itself took does not count.
@@ -173,7 +175,7 @@ describe.skipIf(process.platform !== 'linux')(
         .toMatchObject({ limitMs: 2_000 });
     });
 
-    it('does not end a process that only waits, or that knew of the switch before', async () => {
+    inFull('does not end a process that only waits, or that knew of the switch before', async () => {
       await cli(project, ['off']);
       await cli(project, ['on']);
       project.write('stuck.new', 'sleep');

@@ -2,12 +2,14 @@
  * Tests `tollgate serve --workers` as processes: one port, sessions on all workers, the end of one, signals, metrics.
  * Covers: facade/cli/serving, facade/serve, facade/runtime.
  */
+
 import { once } from 'node:events';
 import { copyFileSync, readdirSync, readFileSync, renameSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { Child, isRunning, MAIN } from './child.ts';
@@ -80,18 +82,21 @@ describe('tollgate serve --workers', () => {
     expect(new Set(heads).size).toBe(heads.length);
   });
 
-  it('continues sessions after a worker was killed, and starts another one' + verifies('FL-32', 'FL-07'), async () => {
-    const sessions = await Promise.all(Array.from({ length: 6 }, () => openSession(at)));
-    for (const victim of workers()) {
-      process.kill(victim, 'SIGKILL');
-      await until(() => !isRunning(victim));
-      for (const session of sessions) expect((await callTool(at, session, READ)).status).toBe(200);
-      await until(async () => (await sessionsBySlot()).length === 2);
-    }
-    expect(sessionEvents()).toContain('continued');
-  });
+  inFull(
+    'continues sessions after a worker was killed, and starts another one' + verifies('FL-32', 'FL-07'),
+    async () => {
+      const sessions = await Promise.all(Array.from({ length: 6 }, () => openSession(at)));
+      for (const victim of workers()) {
+        process.kill(victim, 'SIGKILL');
+        await until(() => !isRunning(victim));
+        for (const session of sessions) expect((await callTool(at, session, READ)).status).toBe(200);
+        await until(async () => (await sessionsBySlot()).length === 2);
+      }
+      expect(sessionEvents()).toContain('continued');
+    },
+  );
 
-  it('applies an edit in all workers, and ends with all of them' + verifies('FL-32'), async () => {
+  inFull('applies an edit in all workers, and ends with all of them' + verifies('FL-32'), async () => {
     project.write('tollgate.yaml', CONFIG.replace('outcome: allow', 'outcome: deny'));
     child.process.kill('SIGHUP');
     const session = await openSession(at);
@@ -115,7 +120,7 @@ describe('tollgate serve --workers', () => {
   }
 
   const moments = [0, 150, 300, 450, 2_000];
-  it.each(partOf(moments, 2))(
+  inFull.each(partOf(moments, 2))(
     'ends in order if the stop comes %d ms after a worker is started again' + verifies('FL-32'),
     async (ms) => {
       const { other } = await restarted();
@@ -124,7 +129,7 @@ describe('tollgate serve --workers', () => {
     },
   );
 
-  it('ends in order if a stop follows a signal to reload while a worker starts' + verifies('FL-32'), async () => {
+  inFull('ends in order if a stop follows a signal to reload while a worker starts' + verifies('FL-32'), async () => {
     const { other } = await restarted();
     other.process.kill('SIGHUP');
     // The signals must not arrive as one.
@@ -132,7 +137,7 @@ describe('tollgate serve --workers', () => {
     expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 
-  it('keeps a worker that starts when the configuration must be read again' + verifies('FL-32'), async () => {
+  inFull('keeps a worker that starts when the configuration must be read again' + verifies('FL-32'), async () => {
     const { other, pid } = await restarted();
     // The first process passes the signal on when the worker is ready. Then the worker reads the configuration.
     await until(() => {
@@ -144,7 +149,7 @@ describe('tollgate serve --workers', () => {
     expect(await other.kill('SIGTERM')).toEqual({ code: 0, signal: null });
   });
 
-  it.each(partOf([0, 200, 400], 1))(
+  inFull.each(partOf([0, 200, 400], 1))(
     'leaves no worker if the first process is killed %d ms after one is started again' + verifies('FL-32'),
     async (ms) => {
       const { other, pid } = await restarted();
@@ -154,7 +159,7 @@ describe('tollgate serve --workers', () => {
     },
   );
 
-  it('starts a worker later that the system could not start' + verifies('FL-32'), async () => {
+  inFull('starts a worker later that the system could not start' + verifies('FL-32'), async () => {
     const node = path.join(project.folder, 'node');
     copyFileSync(process.execPath, node);
     const other = new Child(project, ['serve', '--json', '--workers', '1'], { program: [node, MAIN] });
@@ -176,7 +181,7 @@ describe('tollgate serve --workers', () => {
     expect(other.err).toContain('missing.yaml');
   });
 
-  it('ends if the port for other replicas is in use' + verifies('FL-32'), async () => {
+  inFull('ends if the port for other replicas is in use' + verifies('FL-32'), async () => {
     const taken = createServer().listen(0, '127.0.0.1');
     await once(taken, 'listening');
     onTestFinished(() => void taken.close());

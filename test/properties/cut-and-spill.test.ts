@@ -1,6 +1,7 @@
 /**
  * Tests by property that what the agent is shown and what it can read from the spill are together the redacted result.
  */
+
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -8,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { escapeHostile } from '../../catalogs/text/hostile-text.ts';
 import type { ToolResult } from '../../catalogs/tools/tool-definition.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { ACT, type RawFacade, startRaw } from './raw-facade.ts';
@@ -129,33 +131,37 @@ describe('cut plus spill is the redacted original' + verifies('HA-11', 'CY-19'),
     );
   }, 60_000);
 
-  it('for command output with head, gap and tail' + verifies('HA-11'), async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc
-          .array(piece, { minLength: 4, maxLength: 12 })
-          .map(whole)
-          .map((text) => `${text.replace(/\r|\u001b\[31m/g, '')}\n`.repeat(3)),
-        async (text) => {
-          writeFileSync(path.join(facade.folder, 'workspace', 'big.txt'), text);
-          const { result, code } = await facade.call(session, 'bash', { command: 'cat big.txt' });
-          expect(code).toBe('');
-          const { shown, spilled } = await joined(result);
-          if (spilled.length === 0) return;
-          const [all = ''] = spilled;
-          const [{ offset } = { offset: 0 }] = (result?._meta?.['tollgate/cut'] as { parts: readonly Part[] }).parts;
-          expect(all).toContain(clean(text).slice(0, 500));
-          expect(all.startsWith(shown[0] ?? '?')).toBe(true);
-          expect(all.endsWith(shown[1] ?? '')).toBe(true);
-          expect(all).toBe((shown[0] ?? '') + (await readOn(handleOf(result), offset)));
-        },
-      ),
-      { numRuns: roundsOf(12, 6) },
-    );
-    const { shown } = await joined((await facade.call(session, 'bash', { command: 'seq 1 5000' })).result);
-    expect(shown[0]).toMatch(/^1\n2\n/);
-    expect(shown[1]).toMatch(/\n4999\n5000\n?$/);
-  }, 60_000);
+  inFull(
+    'for command output with head, gap and tail' + verifies('HA-11'),
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(
+          fc
+            .array(piece, { minLength: 4, maxLength: 12 })
+            .map(whole)
+            .map((text) => `${text.replace(/\r|\u001b\[31m/g, '')}\n`.repeat(3)),
+          async (text) => {
+            writeFileSync(path.join(facade.folder, 'workspace', 'big.txt'), text);
+            const { result, code } = await facade.call(session, 'bash', { command: 'cat big.txt' });
+            expect(code).toBe('');
+            const { shown, spilled } = await joined(result);
+            if (spilled.length === 0) return;
+            const [all = ''] = spilled;
+            const [{ offset } = { offset: 0 }] = (result?._meta?.['tollgate/cut'] as { parts: readonly Part[] }).parts;
+            expect(all).toContain(clean(text).slice(0, 500));
+            expect(all.startsWith(shown[0] ?? '?')).toBe(true);
+            expect(all.endsWith(shown[1] ?? '')).toBe(true);
+            expect(all).toBe((shown[0] ?? '') + (await readOn(handleOf(result), offset)));
+          },
+        ),
+        { numRuns: roundsOf(12, 6) },
+      );
+      const { shown } = await joined((await facade.call(session, 'bash', { command: 'seq 1 5000' })).result);
+      expect(shown[0]).toMatch(/^1\n2\n/);
+      expect(shown[1]).toMatch(/\n4999\n5000\n?$/);
+    },
+    60_000,
+  );
 
   it('for structured content: the spill has all of it, and the shown part is shorter', async () => {
     await fc.assert(

@@ -1,9 +1,11 @@
 /** Tests by property that budgets hold under any load, and that each call leaves exactly its records. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { type Answer, type Recorded, startFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -191,58 +193,62 @@ const WAYS: Readonly<
 };
 
 describe('the log has exactly the records of each call', () => {
-  it('one end each, an intent before each execution and no other, unique ids, and no payload' +
-    verifies('PF-09', 'CY-25'), async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.constantFrom(...Object.keys(WAYS)), { minLength: 10, maxLength: 40 }),
-        async (ways) => {
-          const running = await startRaw(
-            {
-              one: {
-                tools: [ACT, tool('open'), tool('once'), tool('typed', { inputSchema: typed })],
-                settings: { timeoutMs: 1_500 },
+  inFull(
+    'one end each, an intent before each execution and no other, unique ids, and no payload' +
+      verifies('PF-09', 'CY-25'),
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.constantFrom(...Object.keys(WAYS)), { minLength: 10, maxLength: 40 }),
+          async (ways) => {
+            const running = await startRaw(
+              {
+                one: {
+                  tools: [ACT, tool('open'), tool('once'), tool('typed', { inputSchema: typed })],
+                  settings: { timeoutMs: 1_500 },
+                },
               },
-            },
-            {
-              budgets: [{ id: 'once', scope: 'session', calls: 1, when: { tool: 'one.once' } }],
-              rules: [
-                allow('one'),
-                { id: 'bad', outcome: 'deny', message: 'No.', when: { args: { bad: { present: true } } } },
-                { id: 'grave', outcome: 'ask', message: 'Ask.', when: { args: { grave: { present: true } } } },
-              ],
-            },
-          );
-          try {
-            const session = running.open('me');
-            await running.list(session);
-            const before = running.records().length;
-            const answers = await Promise.all(ways.map((way) => go(running, session, way)));
-            for (const [index, way] of ways.entries())
-              expect(answers[index]?.code, way).toMatch(
-                WAYS[way]?.code instanceof RegExp ? WAYS[way].code : new RegExp(`^${WAYS[way]?.code ?? ''}$`),
-              );
-            const records = running.records().slice(before);
-            judgeAsks(records);
-            judge(
-              records.filter(({ type }) => !['session', 'approval', 'server'].includes(String(type))),
-              { calls: ways.length, sent: running.calls('one').length },
+              {
+                budgets: [{ id: 'once', scope: 'session', calls: 1, when: { tool: 'one.once' } }],
+                rules: [
+                  allow('one'),
+                  { id: 'bad', outcome: 'deny', message: 'No.', when: { args: { bad: { present: true } } } },
+                  { id: 'grave', outcome: 'ask', message: 'Ask.', when: { args: { grave: { present: true } } } },
+                ],
+              },
             );
-            const { folder } = running.assembled.config.audit;
-            expect(
-              readdirSync(folder)
-                .filter((file) => file.endsWith('.jsonl'))
-                .map((file) => readFileSync(path.join(folder, file), 'utf8'))
-                .join(''),
-            ).not.toContain(SECRET_PAYLOAD);
-          } finally {
-            await running.close();
-          }
-        },
-      ),
-      { numRuns: roundsOf(5, 2) },
-    );
-  }, 60_000);
+            try {
+              const session = running.open('me');
+              await running.list(session);
+              const before = running.records().length;
+              const answers = await Promise.all(ways.map((way) => go(running, session, way)));
+              for (const [index, way] of ways.entries())
+                expect(answers[index]?.code, way).toMatch(
+                  WAYS[way]?.code instanceof RegExp ? WAYS[way].code : new RegExp(`^${WAYS[way]?.code ?? ''}$`),
+                );
+              const records = running.records().slice(before);
+              judgeAsks(records);
+              judge(
+                records.filter(({ type }) => !['session', 'approval', 'server'].includes(String(type))),
+                { calls: ways.length, sent: running.calls('one').length },
+              );
+              const { folder } = running.assembled.config.audit;
+              expect(
+                readdirSync(folder)
+                  .filter((file) => file.endsWith('.jsonl'))
+                  .map((file) => readFileSync(path.join(folder, file), 'utf8'))
+                  .join(''),
+              ).not.toContain(SECRET_PAYLOAD);
+            } finally {
+              await running.close();
+            }
+          },
+        ),
+        { numRuns: roundsOf(5, 2) },
+      );
+    },
+    60_000,
+  );
 
   it('and says that the execution is unknown if the server ends during the call', async () => {
     facade = await startRaw({ one: { tools: [ACT] } });

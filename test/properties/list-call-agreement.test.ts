@@ -1,10 +1,12 @@
 /** Tests by property that listed names resolve, that other names do not, and that no exposure changes a decision. */
+
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { exposedName } from '../../catalogs/tools/exposed-names.ts';
 import type { RawTool } from '../../catalogs/tools/tool-definition.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import type { Answer } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -247,22 +249,26 @@ describe('one effect in many exposures', () => {
     };
   }
 
-  it('has one decision and digest under its own name and under aliases, with exposures on or off', async () => {
-    await fc.assert(
-      fc.asyncProperty(argsFor(TOOLS[0] as RawTool), async ({ n: _, ...args }) => {
-        const whole = { ...args, n: 3 };
-        const own = await decided('own', 'git_get', whole);
-        expect(own).toMatchObject({ digest: expect.any(String) as unknown, server: 'git', tool: 'get' });
-        expect(await decided('alias', 'look', whole)).toEqual(own);
-        expect(await decided('pinned', 'look', args)).toEqual(own);
-        expect(await decided('pinned', 'look', { ...args, n: 2 })).toEqual(own);
-        expect(await decided('more', 'git_get', whole)).toEqual(own);
-        expect(await decided('twice', 'look', whole)).toEqual(own);
-        expect(await decided('twice', 'see', whole)).toEqual(own);
-      }),
-      { numRuns: roundsOf(25, 10) },
-    );
-  }, 60_000);
+  inFull(
+    'has one decision and digest under its own name and under aliases, with exposures on or off',
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(argsFor(TOOLS[0] as RawTool), async ({ n: _, ...args }) => {
+          const whole = { ...args, n: 3 };
+          const own = await decided('own', 'git_get', whole);
+          expect(own).toMatchObject({ digest: expect.any(String) as unknown, server: 'git', tool: 'get' });
+          expect(await decided('alias', 'look', whole)).toEqual(own);
+          expect(await decided('pinned', 'look', args)).toEqual(own);
+          expect(await decided('pinned', 'look', { ...args, n: 2 })).toEqual(own);
+          expect(await decided('more', 'git_get', whole)).toEqual(own);
+          expect(await decided('twice', 'look', whole)).toEqual(own);
+          expect(await decided('twice', 'see', whole)).toEqual(own);
+        }),
+        { numRuns: roundsOf(25, 10) },
+      );
+    },
+    60_000,
+  );
 
   it('is judged by the words of a command under each name', async () => {
     await fc.assert(

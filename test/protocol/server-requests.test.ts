@@ -1,5 +1,7 @@
 /** Tests requests of servers to the client: sampling, elicitation and roots, and messages of servers. */
+
 import { afterEach, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 import { type ProtocolFacade, type Step, startProtocol } from './protocol-facade.ts';
@@ -102,7 +104,7 @@ describe('a request of a server to the client', () => {
     expect(client.received).toHaveLength(10);
   });
 
-  it(
+  inFull(
     'is refused while calls of several sessions run, because it could belong to either' + verifies('PR-13'),
     async () => {
       facade = await open({ delayMs: 50, ask: [SAMPLE] });
@@ -159,7 +161,7 @@ describe('a request of a server to the client', () => {
     expect(JSON.stringify(facade.got('s'))).not.toContain(secret);
   });
 
-  it('must match the template of its server, or gets the fallback' + verifies('CY-28', 'PR-23'), async () => {
+  inFull('must match the template of its server, or gets the fallback' + verifies('CY-28', 'PR-23'), async () => {
     const answers = { 'sampling/createMessage': { result: SAMPLED } };
     const rest = (prompt: object) => ({
       profiles: PROFILES,
@@ -183,7 +185,7 @@ describe('a request of a server to the client', () => {
     expect(refused.records.find(({ kind }) => kind === 'sampling')).toMatchObject({ code: 'PROMPT_INVALID' });
   });
 
-  it('does not let the wait for a person count as silence of the server' + verifies('PR-15'), async () => {
+  inFull('does not let the wait for a person count as silence of the server' + verifies('PR-15'), async () => {
     facade = await open(
       { ask: [FORM] },
       { settings: { asks: ['elicitation'], timeoutMs: 300, hardTimeoutMs: 20_000 } },

@@ -1,5 +1,7 @@
 /** Tests tools that their servers run as tasks, for clients that do not know tasks. */
+
 import { afterEach, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { tool } from '../properties/raw-facade.ts';
 import { verifies } from '../verifies.ts';
 import { type ProtocolFacade, type ProtocolServer, type Step, startProtocol } from './protocol-facade.ts';
@@ -93,7 +95,7 @@ describe('a tool that its server runs only as a task' + verifies('PR-T06'), () =
     });
   });
 
-  it('is cancelled at the server if the client cancels, or if it takes longer than the hard limit', async () => {
+  inFull('is cancelled at the server if the client cancels, or if it takes longer than the hard limit', async () => {
     await start({ 'tasks/get': raw(task('working')) }, { hardTimeoutMs: 1_500, timeoutMs: 1_000 });
     const client = await facade.connect();
     void client.request('tools/call', CALL);

@@ -2,6 +2,7 @@
  * Tests recordings of whole facades: nothing is in plain text on the disk, no secret is in any answer, and a replay
  * under the same policy changes nothing.
  */
+
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import fc from 'fast-check';
@@ -16,6 +17,7 @@ import type { CallDecision } from '../../policies/port.ts';
 import { ApprovalOwner } from '../approvals/owner-context.ts';
 import { cli, dataOf } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -104,69 +106,77 @@ async function replay(facade: TestFacade): Promise<readonly Replayed[]> {
 }
 
 describe('recorded stories', () => {
-  it('get the same decisions when they are replayed under the same policy', async () => {
-    const facade = await startFacade(config('policies: [./rules.yaml]'), {
-      files: { 'rules.yaml': readFileSync(path.join(stories, 'rules.yaml'), 'utf8') },
-      env: { STORY_KEY: SECRET },
-    });
-    const session = facade.open('dev');
-    for (const { call } of calls) await facade.call(session, `story_${call.tool}`, call.args);
-    const { recorder } = facade.assembled.deps;
-    await recorder?.flush();
-    const replayed = await replay(facade);
-    expect(replayed.length).toBeGreaterThan(calls.length / 2);
-    expect(replayed.filter((one) => one.class !== 'unchanged')).toEqual([]);
-    const decided = facade
-      .records()
-      .filter((record) => record.type !== 'outcome' && record.effectDigest !== undefined)
-      .map((record) => record.id);
-    expect(new Set(replayed.map(({ id }) => id))).toEqual(new Set(decided));
-    await facade.close();
-  }, 60_000);
-
-  it('get the same decisions for any calls, also with user Rego that reads the clock', async () => {
-    const facade = await startFacade(config('policies: [./rules.yaml, ./rego]'), {
-      files: {
-        'rules.yaml': RULES,
-        'rego/team.rego': EVEN_SECONDS,
-      },
-      env: { STORY_KEY: SECRET },
-    });
-    const session = facade.open('dev');
-    const count = roundsOf(60, 30);
-    const call = fc.oneof(
-      fc.tuple(fc.constantFrom('read'), fc.record({ path: fc.constantFrom('src/a', '.env', '../out', 'x') })),
-      fc.tuple(fc.constantFrom('write'), fc.record({ path: fc.constantFrom('src/a', 'b'), content: fc.string() })),
-      fc.tuple(
-        fc.constantFrom('bash'),
-        fc.record({ command: fc.constantFrom('git push', 'echo hi', 'rm x', 'echo $HOME') }),
-      ),
-      fc.tuple(fc.constantFrom('story_echo'), fc.record({ text: fc.string({ unit: 'grapheme' }) })),
-      fc.tuple(fc.constantFrom('story_fetch'), fc.record({ url: fc.webUrl() })),
-    );
-    await fc.assert(
-      fc.asyncProperty(call, async ([name, args]) => void (await facade.call(session, name, args))),
-      { numRuns: count },
-    );
-    await facade.assembled.deps.recorder?.flush();
-    const replayed = await replay(facade);
-    expect(replayed.length).toBeGreaterThanOrEqual(count);
-    // A decision that ran out of time is no decision: its call was refused and cannot be replayed.
-    const undecided = new Set(
-      facade
+  inFull(
+    'get the same decisions when they are replayed under the same policy',
+    async () => {
+      const facade = await startFacade(config('policies: [./rules.yaml]'), {
+        files: { 'rules.yaml': readFileSync(path.join(stories, 'rules.yaml'), 'utf8') },
+        env: { STORY_KEY: SECRET },
+      });
+      const session = facade.open('dev');
+      for (const { call } of calls) await facade.call(session, `story_${call.tool}`, call.args);
+      const { recorder } = facade.assembled.deps;
+      await recorder?.flush();
+      const replayed = await replay(facade);
+      expect(replayed.length).toBeGreaterThan(calls.length / 2);
+      expect(replayed.filter((one) => one.class !== 'unchanged')).toEqual([]);
+      const decided = facade
         .records()
-        .filter(({ code }) => code === 'POLICY_FAILED')
-        .map(({ id }) => id),
-    );
-    const [refused, decided] = [
-      replayed.filter(({ id }) => undecided.has(id)),
-      replayed.filter(({ id }) => !undecided.has(id)),
-    ];
-    expect(refused.filter((one) => one.class !== 'not-replayable')).toEqual([]);
-    expect(decided.filter((one) => one.class !== 'unchanged')).toEqual([]);
-    expect(decided.length).toBeGreaterThan(count / 2);
-    await facade.close();
-  }, 120_000);
+        .filter((record) => record.type !== 'outcome' && record.effectDigest !== undefined)
+        .map((record) => record.id);
+      expect(new Set(replayed.map(({ id }) => id))).toEqual(new Set(decided));
+      await facade.close();
+    },
+    60_000,
+  );
+
+  inFull(
+    'get the same decisions for any calls, also with user Rego that reads the clock',
+    async () => {
+      const facade = await startFacade(config('policies: [./rules.yaml, ./rego]'), {
+        files: {
+          'rules.yaml': RULES,
+          'rego/team.rego': EVEN_SECONDS,
+        },
+        env: { STORY_KEY: SECRET },
+      });
+      const session = facade.open('dev');
+      const count = roundsOf(60, 30);
+      const call = fc.oneof(
+        fc.tuple(fc.constantFrom('read'), fc.record({ path: fc.constantFrom('src/a', '.env', '../out', 'x') })),
+        fc.tuple(fc.constantFrom('write'), fc.record({ path: fc.constantFrom('src/a', 'b'), content: fc.string() })),
+        fc.tuple(
+          fc.constantFrom('bash'),
+          fc.record({ command: fc.constantFrom('git push', 'echo hi', 'rm x', 'echo $HOME') }),
+        ),
+        fc.tuple(fc.constantFrom('story_echo'), fc.record({ text: fc.string({ unit: 'grapheme' }) })),
+        fc.tuple(fc.constantFrom('story_fetch'), fc.record({ url: fc.webUrl() })),
+      );
+      await fc.assert(
+        fc.asyncProperty(call, async ([name, args]) => void (await facade.call(session, name, args))),
+        { numRuns: count },
+      );
+      await facade.assembled.deps.recorder?.flush();
+      const replayed = await replay(facade);
+      expect(replayed.length).toBeGreaterThanOrEqual(count);
+      // A decision that ran out of time is no decision: its call was refused and cannot be replayed.
+      const undecided = new Set(
+        facade
+          .records()
+          .filter(({ code }) => code === 'POLICY_FAILED')
+          .map(({ id }) => id),
+      );
+      const [refused, decided] = [
+        replayed.filter(({ id }) => undecided.has(id)),
+        replayed.filter(({ id }) => !undecided.has(id)),
+      ];
+      expect(refused.filter((one) => one.class !== 'not-replayable')).toEqual([]);
+      expect(decided.filter((one) => one.class !== 'unchanged')).toEqual([]);
+      expect(decided.length).toBeGreaterThan(count / 2);
+      await facade.close();
+    },
+    120_000,
+  );
 
   it('do not change a call if they cannot be written, and the audit says so', async () => {
     const facade = await start();
@@ -264,19 +274,23 @@ describe('the commands for recordings', () => {
     expect(why.flips).toEqual([]);
   });
 
-  it('why: explains a written call, and a hidden tool', async () => {
-    const written = await run('policy', 'why', 'read', '{"path": "docs/notes"}');
-    expect(written.out).toContain('DENY  read');
-    expect(written.out).toContain('allowed if the path matched src/**  (tried path = src/notes)');
-    const hidden = await run('policy', 'why', 'story.wipe');
-    expect([hidden.code, hidden.out.split('\n')[0]]).toEqual([0, 'DENY  story.wipe']);
-    expect(hidden.err).toContain('hidden from this principal');
-    expect((await run('policy', 'why', 'read', '{"path"')).code).toBe(2);
-    // Nothing is called, so a user may ask for any principal, also for one that needs a token.
-    expect((await run('policy', 'why', 'read', '{"path": "docs/.env"}', '--as', 'bot')).out).toContain('DENY  read');
-    expect((await run('try', 'read', '{"path": "docs/.env"}', '--as', 'bot')).err).toContain('IDENTITY');
-    expect((await run('policy', 'why', 'read', '{}', '--as', 'bto')).err).toContain('There is no principal "bto".');
-  }, 60_000);
+  inFull(
+    'why: explains a written call, and a hidden tool',
+    async () => {
+      const written = await run('policy', 'why', 'read', '{"path": "docs/notes"}');
+      expect(written.out).toContain('DENY  read');
+      expect(written.out).toContain('allowed if the path matched src/**  (tried path = src/notes)');
+      const hidden = await run('policy', 'why', 'story.wipe');
+      expect([hidden.code, hidden.out.split('\n')[0]]).toEqual([0, 'DENY  story.wipe']);
+      expect(hidden.err).toContain('hidden from this principal');
+      expect((await run('policy', 'why', 'read', '{"path"')).code).toBe(2);
+      // Nothing is called, so a user may ask for any principal, also for one that needs a token.
+      expect((await run('policy', 'why', 'read', '{"path": "docs/.env"}', '--as', 'bot')).out).toContain('DENY  read');
+      expect((await run('try', 'read', '{"path": "docs/.env"}', '--as', 'bot')).err).toContain('IDENTITY');
+      expect((await run('policy', 'why', 'read', '{}', '--as', 'bto')).err).toContain('There is no principal "bto".');
+    },
+    60_000,
+  );
 
   it('why: escapes names from outside, so that they cannot control the terminal', async () => {
     const { out } = await cli(project, ['policy', 'why', 'read', JSON.stringify({ path: 'src/\u001b[2Jx\u202e' })], {
@@ -337,35 +351,39 @@ describe('the commands for recordings', () => {
     for (const part of ['deny no-secrets', 'allow open', 'caps: ']) expect(table.out).toContain(part);
   });
 
-  it('replay: accepts a whole configuration, a folder and Rego as the draft', async () => {
-    project.write(
-      'other/tollgate.yaml',
-      config('rules: [{ id: nothing, outcome: deny, when: {} }]')
-        .replace('./state', './elsewhere')
-        .replace('./workspace', '../workspace'),
-    );
-    project.write('folder/rules.yaml', RULES);
-    project.write('folder/rules_suite.yaml', 'cases: []');
-    project.write(
-      'folder/rego/team.rego',
-      'package policy.team\n\ndeny contains "No." if input.effect.verb == "read"\n',
-    );
-    project.write('one.rego', 'package policy.one\n\nallow contains "Yes." if true\n');
-    const classes = async (against: string): Promise<Record<string, number>> =>
-      dataOf<{ classes: Record<string, number> }>((await run('policy', 'replay', '--json', '--against', against)).out)
-        .classes;
-    expect(await classes('other/tollgate.yaml')).toMatchObject({ 'allow-to-deny': 3, 'ask-to-deny': 1, reasons: 2 });
-    expect(existsSync(path.join(project.folder, 'other', 'elsewhere'))).toBe(false);
-    expect(await classes('folder')).toMatchObject({ 'allow-to-deny': 1, reasons: 1, unchanged: 4 });
-    expect(await classes('one.rego')).toMatchObject({ 'deny-to-allow': 2, 'ask-to-allow': 1 });
-    for (const [against, what] of [
-      ['nowhere', 'does not exist'],
-      ['workspace', 'contains no rules'],
-    ])
-      expect((await run('policy', 'replay', '--against', against ?? '')).err).toContain(what);
-    expect((await run('policy', 'replay', '--fail-on', 'deny-to-alow')).err).toContain('The classes are');
-    expect((await run('policy', 'replay', '--since', 'yesterday')).code).toBe(2);
-  }, 120_000);
+  inFull(
+    'replay: accepts a whole configuration, a folder and Rego as the draft',
+    async () => {
+      project.write(
+        'other/tollgate.yaml',
+        config('rules: [{ id: nothing, outcome: deny, when: {} }]')
+          .replace('./state', './elsewhere')
+          .replace('./workspace', '../workspace'),
+      );
+      project.write('folder/rules.yaml', RULES);
+      project.write('folder/rules_suite.yaml', 'cases: []');
+      project.write(
+        'folder/rego/team.rego',
+        'package policy.team\n\ndeny contains "No." if input.effect.verb == "read"\n',
+      );
+      project.write('one.rego', 'package policy.one\n\nallow contains "Yes." if true\n');
+      const classes = async (against: string): Promise<Record<string, number>> =>
+        dataOf<{ classes: Record<string, number> }>((await run('policy', 'replay', '--json', '--against', against)).out)
+          .classes;
+      expect(await classes('other/tollgate.yaml')).toMatchObject({ 'allow-to-deny': 3, 'ask-to-deny': 1, reasons: 2 });
+      expect(existsSync(path.join(project.folder, 'other', 'elsewhere'))).toBe(false);
+      expect(await classes('folder')).toMatchObject({ 'allow-to-deny': 1, reasons: 1, unchanged: 4 });
+      expect(await classes('one.rego')).toMatchObject({ 'deny-to-allow': 2, 'ask-to-allow': 1 });
+      for (const [against, what] of [
+        ['nowhere', 'does not exist'],
+        ['workspace', 'contains no rules'],
+      ])
+        expect((await run('policy', 'replay', '--against', against ?? '')).err).toContain(what);
+      expect((await run('policy', 'replay', '--fail-on', 'deny-to-alow')).err).toContain('The classes are');
+      expect((await run('policy', 'replay', '--since', 'yesterday')).code).toBe(2);
+    },
+    120_000,
+  );
 
   it('replay: changes no byte in the state folder', async () => {
     const before = allBytes(state);

@@ -12,6 +12,7 @@ import { sampleRecordings } from '../../facade/audit/recording/recording-sample.
 import { type RecordedCall, type Replayed, replayCalls } from '../../policies/authoring/call-replay.ts';
 import type { PolicyParts } from '../../policies/engine/compiled-parts.ts';
 import { callOf, documentOf, parts, policyOf, regoSource, scratch } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { ALLOWED, endedCall } from './recording-setup.ts';
 
@@ -71,20 +72,24 @@ describe('a replay', () => {
     expect((await replay([undecided]))[0]?.class).toBe('unchanged');
   });
 
-  it('does not count a timeout of a slow machine as a change of the draft, and continues', async () => {
-    const slow = regoParts(
-      `deny contains "slow" if {
+  inFull(
+    'does not count a timeout of a slow machine as a change of the draft, and continues',
+    async () => {
+      const slow = regoParts(
+        `deny contains "slow" if {
 	input.effect.arguments.a == 1
 	count([x | some i in numbers.range(1, 3000); some j in numbers.range(1, 3000); x := i * j]) < 0
 }`,
-    );
-    const found = await replay(
-      [await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })],
-      slow,
-    );
-    expect(found.map((one) => one.class)).toEqual(['not-replayable', 'unchanged']);
-    expect(found[0]?.why).toContain('did not decide in time');
-  }, 30_000);
+      );
+      const found = await replay(
+        [await recorded(), await recorded({ id: 'id-2', input: callOf({ args: { a: 2 } }) })],
+        slow,
+      );
+      expect(found.map((one) => one.class)).toEqual(['not-replayable', 'unchanged']);
+      expect(found[0]?.why).toContain('did not decide in time');
+    },
+    30_000,
+  );
 
   it('names the obligations that differ', async () => {
     const [found] = await replay([await recorded()], {

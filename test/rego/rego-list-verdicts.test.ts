@@ -2,6 +2,7 @@
  * Tests verdicts of lists with Rego: rules that a list can decide, rules that stay open, and that lists and calls agree
  * under any rules.
  */
+
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { loadPolicy } from '../../policies/engine/policy-loader.ts';
@@ -17,6 +18,7 @@ import {
   settings,
   toolOf,
 } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const SETTINGS = settings({
@@ -52,7 +54,7 @@ const verdictsOf = async (
   (await policy.list({ ...PRINCIPAL, ...over }, tools)).map(({ verdict }) => verdict);
 
 describe('Rego rules that read only the caller and the tool', () => {
-  it(
+  inFull(
     'decide a list: never if they deny, always if they allow and no other rule can match' + verifies('CY-11'),
     async () => {
       const policy = await policyOf(
@@ -119,7 +121,7 @@ describe('Rego rules that read only the caller and the tool', () => {
     },
   );
 
-  it('are recognized through helpers, functions, imports, other packages and data', async () => {
+  inFull('are recognized through helpers, functions, imports, other packages and data', async () => {
     const denies = [
       'is_dev',
       'not is_guest',
@@ -203,7 +205,7 @@ describe('Rego rules that read only the caller and the tool', () => {
     ).toEqual(idle.map(() => 'always'));
   });
 
-  it(
+  inFull(
     'leave the verdict open if a rule may read more of the call, but only for tools that fit its first expressions' +
       verifies('CY-16'),
     async () => {
@@ -289,7 +291,7 @@ describe('Rego rules that read only the caller and the tool', () => {
     },
   );
 
-  it('leave every verdict open if they read the call first, or if a package is read as a whole', async () => {
+  inFull('leave every verdict open if they read the call first, or if a package is read as a whole', async () => {
     const unguarded = await policyOf(
       'deny contains "x" if {\n\tinput.run == "x"\n\tinput.effect.tool == "push"\n}',
       ALL,
@@ -320,7 +322,7 @@ clash := 2 if input.principal.role == "developer"`,
     });
   });
 
-  it('have no effect if they are not enforced; a fault that a list can see hides the tool', async () => {
+  inFull('have no effect if they are not enforced; a fault that a list can see hides the tool', async () => {
     const folder = scratch({ 'a.rego': 'package policy.a\n\ndeny contains "x" if input.effect.tool == "push"\n' });
     const shadow = await loadPolicy(
       parts({ folder, cache, settings: SETTINGS, rules: [documentOf(ALL)], sources: [regoSource(folder, 'shadow')] }),

@@ -15,7 +15,8 @@ import { findOpa, runOpa } from '../../policies/rego/opa-program.ts';
 import { compileRego, prepareRego } from '../../policies/rego/rego-build.ts';
 import { readRegoSources, stageFiles } from '../../policies/rego/rego-files.ts';
 import { type CallOf, callOf, scratch } from '../engine/policy-fixture.ts';
-import { roundsOf } from '../harness/slices.ts';
+import { inFull } from '../harness/full-tests.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 
 const opa = await findOpa();
 const cache = path.join(scratch(), 'cache');
@@ -215,27 +216,32 @@ const call = fc.record({
 }) as fc.Arbitrary<CallOf>;
 
 describe('copies of rules', () => {
-  it('decide the same as the rules, for any rules and calls', async () => {
-    const packages = fc.tuple(
-      fc.array(soundRule, { minLength: 1, maxLength: 12 }),
-      fc.array(soundRule, { maxLength: 6 }),
-    );
-    await fc.assert(
-      fc.asyncProperty(packages, fc.array(call, { minLength: 20, maxLength: 20 }), async ([first, second], calls) => {
-        const head = (name: string): string => `package policy.${name}\n\nimport input.effect as e\n\nseen := e.tool\n`;
-        const files = {
-          'words.rego': 'package words\n\nshort(word) if count(word) < 5\n',
-          'a.rego': `${head('team')}${FIXED}\n${first.join('\n\n')}\n`,
-          'b.rego': `${head('other')}${FIXED}\n${second.join('\n\n').replaceAll('"id": "', '"id": "other-')}\n`,
-        };
-        const { plain, placed } = await buildBoth(files);
-        for (const one of calls) expect(placed(one)).toEqual(plain(one));
-      }),
-      { numRuns: roundsOf(12, 3), endOnFailure: true },
-    );
-  }, 240_000);
+  inFull(
+    'decide the same as the rules, for any rules and calls',
+    async () => {
+      const packages = fc.tuple(
+        fc.array(soundRule, { minLength: 1, maxLength: 12 }),
+        fc.array(soundRule, { maxLength: 6 }),
+      );
+      await fc.assert(
+        fc.asyncProperty(packages, fc.array(call, { minLength: 20, maxLength: 20 }), async ([first, second], calls) => {
+          const head = (name: string): string =>
+            `package policy.${name}\n\nimport input.effect as e\n\nseen := e.tool\n`;
+          const files = {
+            'words.rego': 'package words\n\nshort(word) if count(word) < 5\n',
+            'a.rego': `${head('team')}${FIXED}\n${first.join('\n\n')}\n`,
+            'b.rego': `${head('other')}${FIXED}\n${second.join('\n\n').replaceAll('"id": "', '"id": "other-')}\n`,
+          };
+          const { plain, placed } = await buildBoth(files);
+          for (const one of calls) expect(placed(one)).toEqual(plain(one));
+        }),
+        { numRuns: roundsOf(12, 3), endOnFailure: true },
+      );
+    },
+    240_000,
+  );
 
-  it('are grouped if a body begins with a test of the input, and only then', async () => {
+  inFull('are grouped if a body begins with a test of the input, and only then', async () => {
     const { staged } = await buildBoth({
       'a.rego': `package policy.a
 
@@ -273,9 +279,11 @@ deny contains "seven"
     ]);
   });
 
-  it('have a guard if they read a call: the first part of the body, with each expression on its own row', async () => {
-    const { staged } = await buildBoth({
-      'a.rego': `package policy.a
+  inFull(
+    'have a guard if they read a call: the first part of the body, with each expression on its own row',
+    async () => {
+      const { staged } = await buildBoth({
+        'a.rego': `package policy.a
 
 allow contains {"id": "a", "message": input.run} if {
 	is_dev; some group in input.principal.groups
@@ -293,23 +301,25 @@ deny contains "unbound" if {
 
 is_dev if input.principal.role == "developer"
 `,
-    });
-    expect(staged.slice(staged.indexOf('tollgate_open'))).toBe(
-      `tollgate_open_allow_group contains ["0", ["allow","deny"]] if {
+      });
+      expect(staged.slice(staged.indexOf('tollgate_open'))).toBe(
+        `tollgate_open_allow_group contains ["0", ["allow","deny"]] if {
 is_dev; some group in input.principal.groups
 
 group == "web"
 }
 `,
-    );
-  });
+      );
+    },
+  );
 
-  it.each([
+  const readings = [
     ['as a whole', 'count(data.policy.a) > 0'],
     ['through a name of an import', 'some name, _ in team\n\tname == "deny"'],
     ['by a computed name', 'some name in ["deny"]\n\tcount(data.policy.a[name]) > 0'],
     ['through a parent package', 'some name\n\tcount(data.policy[name].deny) > 0'],
-  ])('are not made for a package that a rule reads %s', async (_name, body) => {
+  ] as const;
+  it.each(partOf(readings, 1))('are not made for a package that a rule reads %s', async (_name, body) => {
     const files = {
       'a.rego': 'package policy.a\n\ndeny contains "x" if input.effect.tool == "push"\n',
       'watch.rego': `package watch
@@ -325,7 +335,7 @@ ${body.includes('team') ? 'import data.policy.a as team\n\n' : ''}sees if {
     for (const one of [{ tool: 'push' }, { tool: 'x' }]) expect(placed(one)).toEqual(plain(one));
   });
 
-  it('keep the METADATA that they read at build time', async () => {
+  inFull('keep the METADATA that they read at build time', async () => {
     const { plain, placed } = await buildBoth({
       'a.rego': `package policy.a
 
@@ -343,7 +353,7 @@ deny contains {"id": about.custom.id, "message": about.title} if {
     expect(placed({ tool: 'push' })).toMatchObject({ deny: [expect.stringContaining('"message":"Told by the rule"')] });
   });
 
-  it('are not made for a package that reads its chain of METADATA', async () => {
+  inFull('are not made for a package that reads its chain of METADATA', async () => {
     const { plain, placed, staged } = await buildBoth({
       'a.rego': `package policy.a
 

@@ -14,6 +14,7 @@ import {
   scratch,
   toolOf,
 } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 
 const LOOP = `package policy.team
 
@@ -167,7 +168,7 @@ allow contains {"id": "reads", "message": "Reading is free."} if input.effect.ve
     });
   });
 
-  it('reads large arguments in full, and refuses arguments over the limit', async () => {
+  inFull('reads large arguments in full, and refuses arguments over the limit', async () => {
     await withRego(
       `package policy.team
 
@@ -210,7 +211,7 @@ allow contains "y" if input.effect.arguments.y
 });
 
 describe('a runaway loop in user Rego', () => {
-  it('is stopped and refused, and later calls are served', async () => {
+  inFull('is stopped and refused, and later calls are served', async () => {
     await withRego(
       LOOP,
       async (policy) => {
@@ -355,7 +356,7 @@ describe('broken Rego is refused at its place', () => {
     expect((await faultsOf(files))[0]).toMatch(expected);
   });
 
-  it('an id that is used twice, in Rego, METADATA or YAML, with both places', async () => {
+  inFull('an id that is used twice, in Rego, METADATA or YAML, with both places', async () => {
     const twice = scratch({
       'a.rego': 'package policy.a\n\ndeny contains {"id": "x", "message": "m"} if input.run\n',
       'b.rego': 'package policy.b\n\n# METADATA\n# custom:\n#   id: x\nask contains "m" if input.run\n',
@@ -394,7 +395,7 @@ ask contains "m" if input.run
     (await load(rules[0], off)).close();
   });
 
-  it('helpers may be in their own packages under any name', async () => {
+  inFull('helpers may be in their own packages under any name', async () => {
     await withRego(
       {
         'lib.rego': 'package helpers.words\n\nallow(x) if x == "read"\n',
@@ -441,7 +442,7 @@ allow contains "x" if words.allow(input.effect.verb)
     });
   });
 
-  it('links to files are followed, because mounted configuration has them', async () => {
+  inFull('links to files are followed, because mounted configuration has them', async () => {
     const real = scratch({ 'a.rego': 'package policy.a\n\nallow contains "x" if input.run\n' });
     const folder = scratch();
     symlinkSync(path.join(real, 'a.rego'), path.join(folder, 'a.rego'));
@@ -454,7 +455,7 @@ allow contains "x" if words.allow(input.effect.verb)
 describe('the cache of built Rego', () => {
   const REGO = 'package policy.cached\n\nallow contains "x" if input.run\n';
 
-  it('avoids a second build, notices a change, and replaces a damaged entry', async () => {
+  inFull('avoids a second build, notices a change, and replaces a damaged entry', async () => {
     const [folder, own] = [scratch({ 'a.rego': REGO }), path.join(scratch(), 'cache')];
     const load = async () => {
       const policy = await loadPolicy(parts({ folder, cache: own, sources: [regoSource(folder)] }));
@@ -487,7 +488,7 @@ describe('the cache of built Rego', () => {
     expect(readdirSync(own)).toEqual([]);
   });
 
-  it('has equal bytes for sources in any folder', async () => {
+  inFull('has equal bytes for sources in any folder', async () => {
     const built = await Promise.all(
       [1, 2].map(async () => {
         const [folder, own] = [scratch({ 'a.rego': REGO }), path.join(scratch(), 'cache')];
@@ -516,7 +517,7 @@ describe('without opa', () => {
     ).toBe('allow');
   });
 
-  it('a built bundle loads, as a folder and packed, but not with other Rego', async () => {
+  inFull('a built bundle loads, as a folder and packed, but not with other Rego', async () => {
     const [folder, own] = [
       scratch({
         'a.rego': 'package policy.a\n\nallow contains {"id": "b", "message": "c"} if input.effect.tool == data.open\n',

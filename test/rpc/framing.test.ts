@@ -1,8 +1,10 @@
 /** Tests line framing, and the search for frames after noise. */
+
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KEPT_LINE_BYTES, LineReader, PART_BYTES } from '../../adapters/rpc/framing.ts';
 import { readNoisyLine } from '../../adapters/rpc/message-reader.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 
 function reader(maxBytes = 1024): { push(chunk: Buffer | string): void; end(): void; lines: string[]; bad: string[] } {
@@ -110,7 +112,7 @@ describe('LineReader', () => {
     );
   });
 
-  it('reports a long line while it arrives, and forgets it if it exceeds the limit', () => {
+  inFull('reports a long line while it arrives, and forgets it if it exceeds the limit', () => {
     const limit = 3 * 1_048_576;
     const length = fc.oneof(
       { weight: 4, arbitrary: fc.nat(300_000) },
@@ -162,7 +164,7 @@ describe('LineReader', () => {
     expect([bad.length, lines.length]).toEqual([1, 0]);
   });
 
-  it('reads 60 MB in one line, in chunks and in slices of one byte', () => {
+  inFull('reads 60 MB in one line, in chunks and in slices of one byte', () => {
     const size = 60 * 1024 * 1024;
     let got = 0;
     const inner = new LineReader({

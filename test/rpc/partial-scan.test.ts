@@ -1,4 +1,5 @@
 /** Tests that a long line is scanned while it arrives, with the same result and in linear time. */
+
 import { PassThrough } from 'node:stream';
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -14,7 +15,8 @@ import {
 import { readMessage, type WireMessage } from '../../adapters/rpc/message-parser.ts';
 import { MessageReader, readNoisyLine } from '../../adapters/rpc/message-reader.ts';
 import { ownEventLoopTurn } from '../../catalogs/text/time-slices.ts';
-import { roundsOf } from '../harness/slices.ts';
+import { inFull } from '../harness/full-tests.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { bytesOf, message, value } from './json-texts.ts';
 
@@ -170,7 +172,7 @@ describe('a large text that arrives in many parts', () => {
     filled('', ' '),
   ];
 
-  it.each(texts)('is read at most twice as often as in one go: %s', (_name, text) => {
+  it.each(partOf(texts, 4))('is read at most twice as often as in one go: %s', (_name, text) => {
     const whole = Buffer.from(text);
     const inOneGo = facts(scanJson(counter.of(whole), 2));
     const once = counter.take();
@@ -238,7 +240,7 @@ describe('a long line of a server', () => {
     expect(counter.take()).toBeLessThan(2 * PART_BYTES);
   });
 
-  it('gives the same message as in one chunk, with its neighbors', async () => {
+  inFull('gives the same message as in one chunk, with its neighbors', async () => {
     const text = fc.tuple(filler, fc.integer({ min: 1, max: 3 })).map(([unit, times]) => {
       const one = `,"text":"${unit.repeat((times * 70_000) / unit.length)}"`;
       return `{"jsonrpc":"2.0","id":1,"result":{"_meta":{"a":[1,{}]}${one}}}`;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { callOf, documentOf, policyOf, problemsOf, regoSource, scratch } from '../engine/policy-fixture.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const ask = (id: string, more: object = {}): object => ({ id, outcome: 'ask', when: {}, ...more });
@@ -43,7 +44,7 @@ describe('the scope of an approval', () => {
     );
   });
 
-  it('can be set in Rego, where an unknown word is a fault that denies', async () => {
+  inFull('can be set in Rego, where an unknown word is a fault that denies', async () => {
     const rego = (approval: string) => {
       const folder = scratch({
         'team.rego': `package policy.team\n\nask contains {"id": "look", "message": "Look."${approval}}\n`,

@@ -133,7 +133,12 @@ function inWasm(rule: OneRule): Decided {
 const callInWasm = (one: Case): Answer => inWasm(one.rule).calls.get(one) as Answer;
 
 describe('every field of a rule', () => {
-  it.each(FIELDS.map(({ name }) => name))('%s', (name) => {
+  it.each(
+    partOf(
+      FIELDS.map(({ name }) => name),
+      27,
+    ),
+  )('%s', (name) => {
     const mine = CASES.filter((one) => one.name.startsWith(`${name}, `));
     expect(mine.map((one) => [one.name, one.call, saidBy(callInWasm(one))])).toEqual(
       mine.map((one) => [one.name, one.call, one.reason]),

@@ -1,6 +1,8 @@
 /** Tests facades that follow a signed bundle on a static server. */
+
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Reloader } from '../../facade/runtime/reloader.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { buildBundle, keyPair, Publisher, signBundle } from './bundle-server.ts';
 import { Reloadable } from './edited-project.ts';
 
@@ -63,23 +65,27 @@ async function start(poll = '1s'): Promise<void> {
 }
 
 describe('a policy that a fleet shares', () => {
-  it('takes effect when it is published, is recorded, and is reported', async () => {
-    await start();
-    const session = facade.open('local');
-    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
-    expect(publisher.asked[0]).toMatchObject({ token: 'Bearer token-of-the-whole-fleet', status: 200 });
-    publisher.publish(bundles[1] ?? unsigned, '"2"');
-    await expect
-      .poll(() => said, { timeout: 20_000 })
-      .toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
-    await facade.list(session);
-    expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({
-      code: 'DENIED',
-      text: expect.stringContaining('The fleet says deny.') as string,
-    });
-    expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded']);
-    await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
-  }, 60_000);
+  inFull(
+    'takes effect when it is published, is recorded, and is reported',
+    async () => {
+      await start();
+      const session = facade.open('local');
+      expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
+      expect(publisher.asked[0]).toMatchObject({ token: 'Bearer token-of-the-whole-fleet', status: 200 });
+      publisher.publish(bundles[1] ?? unsigned, '"2"');
+      await expect
+        .poll(() => said, { timeout: 20_000 })
+        .toEqual([expect.stringMatching(/^Reloaded: policy revision [0-9a-f]{12} is in force/)]);
+      await facade.list(session);
+      expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({
+        code: 'DENIED',
+        text: expect.stringContaining('The fleet says deny.') as string,
+      });
+      expect(facade.records('config').map(({ event }) => event)).toEqual(['loaded', 'reloaded']);
+      await expect.poll(() => facade.assembled.gateway.snapshotCount).toBe(1);
+    },
+    60_000,
+  );
 
   it('is refused with a message if it is not signed, and the last good one stays in force', async () => {
     await start();
@@ -99,43 +105,51 @@ describe('a policy that a fleet shares', () => {
     expect(await facade.call(session, 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
   }, 60_000);
 
-  it('is read from the state folder at a start without network, with a notice', async () => {
-    await start('1h');
-    await reloader?.close();
-    await facade.assembled.gateway.close();
-    await publisher.stop();
-    await facade.start();
-    const rego = expect.stringContaining('Rules in Rego bind calls, not commands') as string;
-    expect(facade.assembled.notices).toEqual([rego]);
-    await facade.assembled.gateway.close();
-    facade.write('tollgate.yaml', policiesOf(`{url: "${publisher.url}", poll: 1s, ${VERIFIED}}`));
-    await new Promise((resolve) => setTimeout(resolve, 1100));
-    await facade.start();
-    expect(facade.assembled.notices).toEqual([
-      rego,
-      expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in use'),
-    ]);
-    expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
-    reloader = undefined;
-  }, 60_000);
+  inFull(
+    'is read from the state folder at a start without network, with a notice',
+    async () => {
+      await start('1h');
+      await reloader?.close();
+      await facade.assembled.gateway.close();
+      await publisher.stop();
+      await facade.start();
+      const rego = expect.stringContaining('Rules in Rego bind calls, not commands') as string;
+      expect(facade.assembled.notices).toEqual([rego]);
+      await facade.assembled.gateway.close();
+      facade.write('tollgate.yaml', policiesOf(`{url: "${publisher.url}", poll: 1s, ${VERIFIED}}`));
+      await new Promise((resolve) => setTimeout(resolve, 1100));
+      await facade.start();
+      expect(facade.assembled.notices).toEqual([
+        rego,
+        expect.stringContaining('the server cannot be reached (ECONNREFUSED). The last good one is in use'),
+      ]);
+      expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
+      reloader = undefined;
+    },
+    60_000,
+  );
 
-  it('can be in mode shadow, which only records its decisions', async () => {
-    await start();
-    await reloader?.close();
-    publisher.publish(bundles[1] ?? unsigned, '"2"');
-    facade.write(
-      'tollgate.yaml',
-      `${policiesOf(`{url: "${publisher.url}", poll: 1s, mode: dryrun}`)}rules: [{id: all, outcome: allow, ` +
-        'when: {}}]\n',
-    );
-    await new Promise((resolve) => setTimeout(resolve, 1100));
-    await facade.reload();
-    expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
-    expect(facade.records('outcome').at(-1)).toMatchObject({
-      reasons: [{ id: 'all' }],
-      shadow: [{ id: 'fleet-deny', would: 'deny', mode: 'shadow' }],
-    });
-  }, 60_000);
+  inFull(
+    'can be in mode shadow, which only records its decisions',
+    async () => {
+      await start();
+      await reloader?.close();
+      publisher.publish(bundles[1] ?? unsigned, '"2"');
+      facade.write(
+        'tollgate.yaml',
+        `${policiesOf(`{url: "${publisher.url}", poll: 1s, mode: dryrun}`)}rules: [{id: all, outcome: allow, ` +
+          'when: {}}]\n',
+      );
+      await new Promise((resolve) => setTimeout(resolve, 1100));
+      await facade.reload();
+      expect(await facade.call(facade.open('local'), 'read', { path: 'a.txt' })).toMatchObject({ text: 'a' });
+      expect(facade.records('outcome').at(-1)).toMatchObject({
+        reasons: [{ id: 'all' }],
+        shadow: [{ id: 'fleet-deny', would: 'deny', mode: 'shadow' }],
+      });
+    },
+    60_000,
+  );
 });
 
 describe('a policy with a url', () => {

@@ -1,4 +1,5 @@
 /** Tests /metrics of a facade: the text format, every documented metric, and their values. */
+
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -6,6 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createAccess } from '../../facade/cli/serving/client-access.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { server as entry } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { initialize, request } from '../serve/fake-facade.ts';
 import { unpackProgram } from '../servers/system.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -217,7 +219,7 @@ describe('/metrics', () => {
     },
   );
 
-  it(
+  inFull(
     'passes promtool, with the buckets and units of the conventions, and the lists of a client' + verifies('AD-69'),
     async () => {
       const { ask, page, facade } = await start();
@@ -244,7 +246,7 @@ describe('/metrics', () => {
     },
   );
 
-  it(
+  inFull(
     'counts the calls in flight, without those that wait for a person, until they end' + verifies('FL-18'),
     async () => {
       const { page, facade } = await start(

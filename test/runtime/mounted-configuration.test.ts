@@ -1,4 +1,5 @@
 /** Tests reloads of files that Kubernetes mounts: a ConfigMap or a Secret is replaced by the swap of one link. */
+
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text as readBody } from 'node:stream/consumers';
@@ -9,6 +10,7 @@ import { loadConfig } from '../../facade/config/load-config.ts';
 import { Reloader } from '../../facade/runtime/reloader.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
 import { MountedFolder } from '../config/mounted-folder.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { buildBundle } from './bundle-server.ts';
 import { Reloadable, rules } from './edited-project.ts';
@@ -71,42 +73,50 @@ const readsFile = async (facade: Mounted): Promise<string> => {
 describe('a mounted configuration' + verifies('FL-17'), () => {
   const tollgate = configureMount('policies: [rules.yaml]\n');
 
-  it('is in force after the swap; the same content reloads nothing, and a broken one changes nothing', async () => {
-    const { facade, told } = await start({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
-    expect(await readsFile(facade)).toBe('a');
-    facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
-    await sleep(QUIET_MS);
-    expect(told).toEqual([]);
-    facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ, NO_READ) });
-    await expect.poll(() => told, { timeout: 20_000 }).toEqual(['Reloaded:']);
-    expect(await readsFile(facade)).toBe('DENIED');
-    facade.config.put({ 'tollgate.yaml': `${tollgate}unknown: 1\n`, 'rules.yaml': rules(READ) });
-    await expect
-      .poll(() => told.slice(1), { timeout: 20_000 })
-      .toEqual([expect.stringMatching(/^NOT RELOADED/), 'CONFIG_INVALID']);
-    expect(await readsFile(facade)).toBe('DENIED');
-    facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
-    await expect.poll(() => told.slice(3), { timeout: 20_000 }).toEqual(['Reloaded:']);
-    expect(await readsFile(facade)).toBe('a');
-  }, 90_000);
+  inFull(
+    'is in force after the swap; the same content reloads nothing, and a broken one changes nothing',
+    async () => {
+      const { facade, told } = await start({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
+      expect(await readsFile(facade)).toBe('a');
+      facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
+      await sleep(QUIET_MS);
+      expect(told).toEqual([]);
+      facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ, NO_READ) });
+      await expect.poll(() => told, { timeout: 20_000 }).toEqual(['Reloaded:']);
+      expect(await readsFile(facade)).toBe('DENIED');
+      facade.config.put({ 'tollgate.yaml': `${tollgate}unknown: 1\n`, 'rules.yaml': rules(READ) });
+      await expect
+        .poll(() => told.slice(1), { timeout: 20_000 })
+        .toEqual([expect.stringMatching(/^NOT RELOADED/), 'CONFIG_INVALID']);
+      expect(await readsFile(facade)).toBe('DENIED');
+      facade.config.put({ 'tollgate.yaml': tollgate, 'rules.yaml': rules(READ) });
+      await expect.poll(() => told.slice(3), { timeout: 20_000 }).toEqual(['Reloaded:']);
+      expect(await readsFile(facade)).toBe('a');
+    },
+    90_000,
+  );
 
-  it('may name a mounted folder of Rego, which is built again after the swap', async () => {
-    const rego = (outcome: string): string =>
-      `package policy.mounted\n\n${outcome} contains {"id": "r-${outcome}", "message": "x"} if input.effect.verb == "read"\n`;
-    let policies: MountedFolder | undefined;
-    const { facade, told } = await start(
-      { 'tollgate.yaml': configureMount('policies: [rules.yaml, ../policies]\n'), 'rules.yaml': rules(READ) },
-      (made) => {
-        policies = new MountedFolder(made.at('policies'));
-        policies.put({ 'mounted.rego': rego('allow') });
-      },
-    );
-    expect(await readsFile(facade)).toBe('a');
-    policies?.put({ 'mounted.rego': rego('deny') });
-    await expect.poll(() => told, { timeout: 40_000 }).toEqual(['Reloaded:']);
-    // No call could be allowed any more, so the tool is hidden.
-    expect(await readsFile(facade)).toBe('UNKNOWN_TOOL');
-  }, 90_000);
+  inFull(
+    'may name a mounted folder of Rego, which is built again after the swap',
+    async () => {
+      const rego = (outcome: string): string =>
+        `package policy.mounted\n\n${outcome} contains {"id": "r-${outcome}", "message": "x"} if input.effect.verb == "read"\n`;
+      let policies: MountedFolder | undefined;
+      const { facade, told } = await start(
+        { 'tollgate.yaml': configureMount('policies: [rules.yaml, ../policies]\n'), 'rules.yaml': rules(READ) },
+        (made) => {
+          policies = new MountedFolder(made.at('policies'));
+          policies.put({ 'mounted.rego': rego('allow') });
+        },
+      );
+      expect(await readsFile(facade)).toBe('a');
+      policies?.put({ 'mounted.rego': rego('deny') });
+      await expect.poll(() => told, { timeout: 40_000 }).toEqual(['Reloaded:']);
+      // No call could be allowed any more, so the tool is hidden.
+      expect(await readsFile(facade)).toBe('UNKNOWN_TOOL');
+    },
+    90_000,
+  );
 
   it('may name a mounted bundle, which is read again after the swap', async () => {
     const bundle = (outcome: string): Promise<Buffer> =>

@@ -1,4 +1,5 @@
 /** Tests bundles that are fetched: polling, verification, stored bundles, and attacks. */
+
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -9,6 +10,7 @@ import { checkBundle } from '../../policies/engine/policy-loader.ts';
 import type { BundleServer } from '../../policies/port.ts';
 import { type Bundle, packBundle, unpackBundle } from '../../policies/rego/bundles/bundle-format.ts';
 import { bundleName, RemoteBundle } from '../../policies/rego/bundles/remote-bundle.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { buildBundle, keyPair, Publisher, signBundle } from './bundle-server.ts';
 
 const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
@@ -192,7 +194,7 @@ describe('a fetched bundle is refused', () => {
     expect(sent).toBeLessThan(40);
   });
 
-  it('if it unpacks to more than is allowed', async () => {
+  inFull('if it unpacks to more than is allowed', async () => {
     // 300 MiB. The parts of a gzip file are unpacked as one, and one part is packed in a twentieth of the time.
     const part = packBundle(new Map([['policy.wasm', Buffer.alloc(15 * 1024 * 1024)]]));
     publisher.publish(Buffer.concat(Array.from({ length: 20 }, () => part)), '"bomb"');
@@ -398,7 +400,7 @@ describe('following a bundle', () => {
     expect(port).toBe(publisher.port);
   });
 
-  it('uses a bundle that another process has fetched, without a request', async () => {
+  inFull('uses a bundle that another process has fetched, without a request', async () => {
     // Longer than a busy machine takes to fetch a bundle.
     const [one, two] = [remote({ pollMs: 1500 }), remote({ pollMs: 1500 })];
     await one.load();

@@ -1,4 +1,5 @@
 /** Tests that a configuration is replaced as a whole: no call sees two, and nothing of the old one remains. */
+
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
@@ -8,6 +9,7 @@ import { parse as parseYaml } from 'yaml';
 import type { Policy } from '../../policies/port.ts';
 import { server } from '../cli/terminal.ts';
 import { TIMES } from '../faults/fault-seed.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { configure, Reloadable, rules } from './edited-project.ts';
 
@@ -73,7 +75,7 @@ function surroundings(number: number): { readonly text: string; readonly bytes: 
 }
 
 describe('many swaps under load', () => {
-  it(
+  inFull(
     'drop no decision and mix none: rule, cap, labels, catalog and revision of each call fit',
     async () => {
       const rego = 'package policy.a\n\ndeny contains {"id": "r", "message": "No."} if input.effect.arguments.no\n';

@@ -3,6 +3,7 @@
  * shows a value.
  * Covers: facade/secrets.
  */
+
 import { chownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,6 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 import { pipeValue } from './pipe.ts';
@@ -175,7 +177,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     expect(err).toContain('[redacted]');
   });
 
-  it('leaves no value in any file: audit, spills, state, vault, server logs' + verifies('PF-04'), () => {
+  inFull('leaves no value in any file: audit, spills, state, vault, server logs' + verifies('PF-04'), () => {
     const state = path.join(project.home, 'state');
     const files = [...filesUnder(state), ...filesUnder(project.folder)];
     expect(files.some((file) => file.includes('audit'))).toBe(true);
@@ -186,7 +188,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     expect(leaking).toEqual([]);
   });
 
-  it(
+  inFull(
     'shows no value in the arguments of a process, nor in the environment of another server' +
       verifies('PF-04', 'HA-24'),
     () => {

@@ -3,11 +3,13 @@
  * the host.
  * Covers: facade/secrets.
  */
+
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { cli, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
@@ -99,7 +101,7 @@ rules: [{id: all, outcome: allow, when: {verbs: [read, write, destructive, execu
     );
   });
 
-  it('shows no path of the host' + verifies('HA-24'), () => {
+  inFull('shows no path of the host' + verifies('HA-24'), () => {
     const found = [...told].flatMap(([name, text]) =>
       around.flatMap((place) =>
         [...text.matchAll(new RegExp(`.{0,80}${place}(?!/home/project/work).{0,60}`, 'g'))].map(

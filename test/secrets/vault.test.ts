@@ -2,6 +2,7 @@
  * Tests the vault: what it stores, who can open it, and that it detects damage, unsafe files and parallel processes.
  * Covers: facade/secrets.
  */
+
 import { execFile } from 'node:child_process';
 import {
   chmodSync,
@@ -27,6 +28,7 @@ import { createPrivate, readPrivate, writePrivate } from '../../facade/secrets/p
 import { Vault } from '../../facade/secrets/vault.ts';
 import { readSealed, seal, unseal } from '../../facade/secrets/vault-file.ts';
 import type { KeySources } from '../../facade/secrets/vault-key.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -145,7 +147,7 @@ describe('a vault', () => {
 });
 
 describe('the key of a vault', () => {
-  it('comes from the passphrase if one is set, and from no other source', async () => {
+  inFull('comes from the passphrase if one is set, and from no other source', async () => {
     await open(withPassphrase('correct horse')).set('a', 'value of a');
     expect(existsSync(file('vault.key'))).toBe(false);
     expect(open().origin()).toBe('passphrase');
@@ -160,7 +162,7 @@ describe('the key of a vault', () => {
     expect(await open(withPassphrase('correct horse')).list()).toHaveLength(1);
   });
 
-  it('is the same for a passphrase with the same letters in other code points', async () => {
+  inFull('is the same for a passphrase with the same letters in other code points', async () => {
     await open(withPassphrase('caf\u00e9')).set('a', 'value of a');
     expect(await open(withPassphrase('cafe\u0301')).get('a')).toBe('value of a');
   });

@@ -1,6 +1,7 @@
 /**
  * Tests attacks that keep the process busy: one call must not block the others, whatever a client or a server sends.
  */
+
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -23,6 +24,7 @@ import { cleanResult } from '../../facade/output/result-cleaning.ts';
 import { TOOL_FORM } from '../../facade/output/result-forms.ts';
 import { cutStructuredContent } from '../../facade/output/structured-cut.ts';
 import { cpuMs, limitNow, THREE_ATTEMPTS, tooFast } from '../bench/growth.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { makeBench, textsOf } from '../workspace/workspace-harness.ts';
@@ -119,15 +121,18 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
     ['lists', (at) => [1, 2, [at]]],
   ];
   for (const as of ['input', 'output'] as const) {
-    it.each(as === 'input' ? items : partOf(items, 1))(`is judged in linear time (${as}): %s`, async (_name, item) => {
-      const { check } = createValidator(structuredClone(list), as);
-      const make = (size: number): unknown => ({ l: Array.from({ length: size }, (_, at) => item(at)) });
-      expect(check(make(1_000))).toEqual([]);
-      expect(await tooFast({ make, run: check })).toBeUndefined();
-      expect(check({ l: [...(make(20_000) as { l: unknown[] }).l, item(7)] })).toMatchObject([
-        { path: 'l', message: 'must not contain the same item twice' },
-      ]);
-    });
+    inFull.each(as === 'input' ? items : partOf(items, 1))(
+      `is judged in linear time (${as}): %s`,
+      async (_name, item) => {
+        const { check } = createValidator(structuredClone(list), as);
+        const make = (size: number): unknown => ({ l: Array.from({ length: size }, (_, at) => item(at)) });
+        expect(check(make(1_000))).toEqual([]);
+        expect(await tooFast({ make, run: check })).toBeUndefined();
+        expect(check({ l: [...(make(20_000) as { l: unknown[] }).l, item(7)] })).toMatchObject([
+          { path: 'l', message: 'must not contain the same item twice' },
+        ]);
+      },
+    );
   }
 
   it('compares items as JSON does, whatever the order of keys, and next to texts that look like objects', () => {
@@ -138,7 +143,7 @@ describe('uniqueItems in arguments and results' + verifies('TR-40'), () => {
     expect(check({ l: [...many, 0, -0] })).toHaveLength(1);
   });
 
-  it('is limited in a schema whose branches refer to itself', () => {
+  inFull('is limited in a schema whose branches refer to itself', () => {
     const twice = { $ref: '#/$defs/n' };
     const { check } = createValidator({
       type: 'object',
@@ -326,7 +331,7 @@ describe('a message of many values' + verifies('TR-44'), () => {
     expect(readMessage(Buffer.from(values(100_000)), 'server').kind).toBe('result');
   });
 
-  it('costs no more for each value if it fills the wire limit', async () => {
+  inFull('costs no more for each value if it fills the wire limit', async () => {
     const make = (count: number): Buffer => Buffer.from(values(count));
     const run = (line: Buffer): void => expect(readMessage(line, 'server').kind).toBe('invalid');
     run(make(5_000_000));

@@ -5,6 +5,7 @@
  * With TOLLGATE_FIGURES set, it prints the longest turn of the main thread, for docs/performance.md.
  * Covers: facade/call, facade/serve.
  */
+
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -12,6 +13,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { limitNow, THREE_ATTEMPTS } from '../bench/growth.ts';
 import { server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf, RUNS_ALL, roundsOf } from '../harness/slices.ts';
 import { Child, type Reply } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
@@ -106,7 +108,7 @@ describe.skipIf(process.platform !== 'linux')(
       ['newlines', { unit: '\n', bytes: 7.9 * MIB }, 1],
       [`newlines, ${roundsOf(8, 2)} at once`, { unit: '\n', bytes: 7.9 * MIB }, roundsOf(8, 2)],
     ];
-    it.each(together(partOf(results, 3)))('cuts and spills a result: $what', async ({ what, rows }) => {
+    inFull.each(together(partOf(results, 3)))('cuts and spills a result: $what', async ({ what, rows }) => {
       await start();
       for (const [, args, times] of rows)
         for (const reply of await amongOthers('chaos_big', args, times)) {
@@ -140,7 +142,7 @@ describe.skipIf(process.platform !== 'linux')(
         many,
       ],
     ];
-    it.each(together(files))('lets other work run: $what', async ({ what, rows }) => {
+    inFull.each(together(files))('lets other work run: $what', async ({ what, rows }) => {
       const newlines = '\n'.repeat(16 * MIB);
       await start({ line: 'x'.repeat(16 * MIB), newlines, searched: newlines.slice(0, roundsOf(16, 2) * MIB) });
       for (const [, tool, args, times] of rows)
@@ -161,7 +163,7 @@ describe.skipIf(process.platform !== 'linux')(
       ['numbers', { l: Array.from({ length: 240_000 }, () => 1) }],
       ['escapes', { text: JSON.stringify('"'.repeat(250_000)) }],
     ];
-    it.each(together(large))('lets a rule read the arguments: $what', async ({ what, rows }) => {
+    inFull.each(together(large))('lets a rule read the arguments: $what', async ({ what, rows }) => {
       await start();
       for (const [, args] of rows) {
         const [reply] = await amongOthers('chaos_echo', args);
@@ -171,22 +173,28 @@ describe.skipIf(process.platform !== 'linux')(
       expectShortTurns(`arguments of ${what}`);
     });
 
-    it('refuses a client that sends 16 MiB at the size of arguments, and one that sends more at the size of messages', async () => {
-      await start();
-      const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
-      expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
-      expectShortTurns('message of 16 MiB from a client');
-      expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
-    });
+    inFull(
+      'refuses a client that sends 16 MiB at the size of arguments, and one that sends more at the size of messages',
+      async () => {
+        await start();
+        const [reply] = await amongOthers('chaos_echo', { text: '\n'.repeat(7.9 * MIB) });
+        expect(codeOf(reply as Reply)).toBe('ARGS_INVALID');
+        expectShortTurns('message of 16 MiB from a client');
+        expect(codeOf(await child.call('chaos_echo', { text: 'x'.repeat(17 * MIB) }))).toBe('WIRE_SIZE');
+      },
+    );
 
-    it('refuses a result of more than 16 MiB or 250,000 values, and keeps the last large message of a server', async () => {
-      await start();
-      expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
-      expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
-      expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
-    });
+    inFull(
+      'refuses a result of more than 16 MiB or 250,000 values, and keeps the last large message of a server',
+      async () => {
+        await start();
+        expect(codeOf(await child.call('chaos_big', { unit: 'x', bytes: 17 * MIB }))).toBe('UPSTREAM_TOO_LARGE');
+        expect(codeOf(await child.call('chaos_big', { keys: 260_000 }))).toBe('UPSTREAM_TOO_LARGE');
+        expect(textOf(await child.call('chaos_last', { bytes: 8 * MIB }))).toMatch(/^last words/);
+      },
+    );
 
-    it(`ends in order after SIGTERM while ${roundsOf(8, 3)} of them run`, async () => {
+    inFull(`ends in order after SIGTERM while ${roundsOf(8, 3)} of them run`, async () => {
       await start();
       const calls = Array.from({ length: roundsOf(8, 3) }, () =>
         child.call('chaos_big', { unit: '\n', bytes: 7.9 * MIB }),

@@ -1,4 +1,5 @@
 /** Tests the HTTP listener over real sockets: routes, tokens, sessions, bodies, streams, and its end. */
+
 import { once } from 'node:events';
 import { Agent, type IncomingMessage, request as open } from 'node:http';
 import { connect, type Socket } from 'node:net';
@@ -6,6 +7,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import type { Reply } from '../../facade/serve/facade-port.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { ALICE, echo, FakeFacade, initialize, LIST_TEXT, request, until, untilAborted } from './fake-facade.ts';
 import { type Answered, type Asked, type HttpBench, LISTEN, listen } from './http-bench.ts';
@@ -935,7 +937,7 @@ describe('the limits of HTTP connections', () => {
     },
   );
 
-  it(
+  inFull(
     'close a connection that does nothing, and one whose client does not read its answer' + verifies('ST-25'),
     async () => {
       const { facade, port, session, server } = await start({ listen: { socketIdleMs: 200 } });

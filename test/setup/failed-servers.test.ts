@@ -1,9 +1,11 @@
 /** Tests `tollgate setup` with packages, registries and files that fail: the others are set up, and a run continues. */
+
 import { chownSync, existsSync, readdirSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { dataOf, start } from '../cli/terminal.ts';
 import { atHome, type Home } from '../clients/home.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { LocalRegistry, PROGRAM } from '../packages/local-registry.ts';
 import { verifies } from '../verifies.ts';
 
@@ -59,29 +61,33 @@ async function agreeToAll(home: Home): ReturnType<typeof setup> {
 }
 
 describe('servers that cannot be set up' + verifies('FH-09'), () => {
-  it('leaves them in their file, sets up the others, and continues once the registry is correct', async () => {
-    await atRegistry(registry.address, async (home) => {
-      const names = ['good', 'twins', 'scripted', 'forged', 'gone@9.9.9'];
-      home.write(CURSOR, JSON.stringify({ mcpServers: Object.fromEntries(names.map((name) => [name, npx(name)])) }));
-      const { code, shown } = await agreeToAll(home);
-      expect([code, shown.approved]).toEqual([EXIT.server, ['good', 'scripted']]);
-      expect(shown.stays.map(({ name }) => name)).toEqual(['twins', 'gone@9.9.9']);
-      expect(shown.stays[0]?.why).toContain('several programs: one, two');
-      expect(shown.failed).toEqual([{ name: 'forged', why: expect.stringMatching(/forged/) as string }]);
-      const left = Object.keys(dataOf<{ mcpServers: object }>(home.read(CURSOR)).mcpServers);
-      expect(left).toEqual(['twins', 'forged', 'gone@9.9.9', 'tollgate']);
-      expect(shown.bypasses?.map(({ name }) => name)).toEqual(['twins', 'forged', 'gone@9.9.9']);
-      expect(existsSync(home.file('project/servers/forged.yaml'))).toBe(false);
-      const installed = readdirSync(home.file('.local'), { recursive: true, encoding: 'utf8' });
-      expect(installed.some((name) => /packages\/good\//.test(name))).toBe(true);
-      expect(installed.filter((name) => /packages\/forged|node_modules\/scripted\/ran$/.test(name))).toEqual([]);
+  inFull(
+    'leaves them in their file, sets up the others, and continues once the registry is correct',
+    async () => {
+      await atRegistry(registry.address, async (home) => {
+        const names = ['good', 'twins', 'scripted', 'forged', 'gone@9.9.9'];
+        home.write(CURSOR, JSON.stringify({ mcpServers: Object.fromEntries(names.map((name) => [name, npx(name)])) }));
+        const { code, shown } = await agreeToAll(home);
+        expect([code, shown.approved]).toEqual([EXIT.server, ['good', 'scripted']]);
+        expect(shown.stays.map(({ name }) => name)).toEqual(['twins', 'gone@9.9.9']);
+        expect(shown.stays[0]?.why).toContain('several programs: one, two');
+        expect(shown.failed).toEqual([{ name: 'forged', why: expect.stringMatching(/forged/) as string }]);
+        const left = Object.keys(dataOf<{ mcpServers: object }>(home.read(CURSOR)).mcpServers);
+        expect(left).toEqual(['twins', 'forged', 'gone@9.9.9', 'tollgate']);
+        expect(shown.bypasses?.map(({ name }) => name)).toEqual(['twins', 'forged', 'gone@9.9.9']);
+        expect(existsSync(home.file('project/servers/forged.yaml'))).toBe(false);
+        const installed = readdirSync(home.file('.local'), { recursive: true, encoding: 'utf8' });
+        expect(installed.some((name) => /packages\/good\//.test(name))).toBe(true);
+        expect(installed.filter((name) => /packages\/forged|node_modules\/scripted\/ran$/.test(name))).toEqual([]);
 
-      registry.npm({ name: 'forged', version: '1.0.0', bin: 'run.cjs' }, { 'run.cjs': PROGRAM });
-      const next = await agreeToAll(home);
-      expect(next.shown.approved).toContain('forged');
-      expect(home.read(CURSOR)).not.toContain('"forged"');
-    });
-  }, 120_000);
+        registry.npm({ name: 'forged', version: '1.0.0', bin: 'run.cjs' }, { 'run.cjs': PROGRAM });
+        const next = await agreeToAll(home);
+        expect(next.shown.approved).toContain('forged');
+        expect(home.read(CURSOR)).not.toContain('"forged"');
+      });
+    },
+    120_000,
+  );
 
   it('writes nothing without a registry, and says how to continue', async () => {
     await atRegistry('http://127.0.0.1:9', async (home) => {
@@ -97,31 +103,35 @@ describe('servers that cannot be set up' + verifies('FH-09'), () => {
     });
   }, 120_000);
 
-  it('writes the other files if one became a link, or was changed, while the question stood', async () => {
-    await atRegistry(registry.address, async (home) => {
-      const text = JSON.stringify({ mcpServers: { good: npx('good') } });
-      for (const file of [CURSOR, WINDSURF, DESKTOP]) home.write(file, text);
-      home.write('real.json', text);
-      const running = start({ home: home.project.home, folder: home.project.folder }, ['setup'], {
-        env: home.env,
-        isTTY: true,
-      });
-      Object.assign(running.stdin, { isTTY: true });
-      for (const question of ['Do this?', 'policy?', 'Write these files?']) {
-        await expect.poll(() => running.said.err, { timeout: 60_000 }).toContain(question);
-        if (question.startsWith('Write')) {
-          unlinkSync(home.file(CURSOR));
-          symlinkSync(home.file('real.json'), home.file(CURSOR));
-          writeFileSync(home.file(DESKTOP), `${text} `);
+  inFull(
+    'writes the other files if one became a link, or was changed, while the question stood',
+    async () => {
+      await atRegistry(registry.address, async (home) => {
+        const text = JSON.stringify({ mcpServers: { good: npx('good') } });
+        for (const file of [CURSOR, WINDSURF, DESKTOP]) home.write(file, text);
+        home.write('real.json', text);
+        const running = start({ home: home.project.home, folder: home.project.folder }, ['setup'], {
+          env: home.env,
+          isTTY: true,
+        });
+        Object.assign(running.stdin, { isTTY: true });
+        for (const question of ['Do this?', 'policy?', 'Write these files?']) {
+          await expect.poll(() => running.said.err, { timeout: 60_000 }).toContain(question);
+          if (question.startsWith('Write')) {
+            unlinkSync(home.file(CURSOR));
+            symlinkSync(home.file('real.json'), home.file(CURSOR));
+            writeFileSync(home.file(DESKTOP), `${text} `);
+          }
+          running.stdin.write('y');
         }
-        running.stdin.write('y');
-      }
-      const { code, err } = await running.ended;
-      expect([code, err], err).toEqual([EXIT.approval, expect.stringMatching(/Not changed: .*is a link/) as string]);
-      expect(err).toMatch(/Not changed: .*claude_desktop_config.json was changed meanwhile/);
-      expect([home.read('real.json'), home.read(DESKTOP)]).toEqual([text, `${text} `]);
-      expect(home.read(WINDSURF)).not.toContain('npx');
-      expect(err).toContain('Still to agree to:\n  tollgate setup --yes-to ');
-    });
-  }, 120_000);
+        const { code, err } = await running.ended;
+        expect([code, err], err).toEqual([EXIT.approval, expect.stringMatching(/Not changed: .*is a link/) as string]);
+        expect(err).toMatch(/Not changed: .*claude_desktop_config.json was changed meanwhile/);
+        expect([home.read('real.json'), home.read(DESKTOP)]).toEqual([text, `${text} `]);
+        expect(home.read(WINDSURF)).not.toContain('npx');
+        expect(err).toContain('Still to agree to:\n  tollgate setup --yes-to ');
+      });
+    },
+    120_000,
+  );
 });

@@ -2,12 +2,14 @@
  * Tests `tollgate setup` without a terminal and at interrupted ones: nothing happens without consent.
  * Covers: facade/cli/setup.
  */
+
 import { chownSync, existsSync, mkdirSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { dataOf, start } from '../cli/terminal.ts';
 import { atHome, type Home } from '../clients/home.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 
 const SERVER = path.resolve('test/fixtures/notes-server.mjs');
@@ -74,7 +76,7 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
     });
   });
 
-  it(
+  inFull(
     'needs the hash of the plan, then the hash of each server, and continues with every run' + verifies('FH-08'),
     async () => {
       await atClients(async (home) => {
@@ -167,7 +169,7 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
     });
   });
 
-  it('repeats owner and configuration in the command that continues', async () => {
+  inFull('repeats owner and configuration in the command that continues', async () => {
     await atClients(async (home) => {
       home.write('project/tollgate.yaml', 'version: 1\nprincipals: [{id: me, role: dev, stdio: true, owner: true}]\n');
       const { shown } = await setup(home, '--as', 'me', '--config', './tollgate.yaml');
@@ -193,7 +195,7 @@ describe('setup without a terminal' + verifies('FH-03'), () => {
 });
 
 describe('setup at a terminal that is left' + verifies('FH-03'), () => {
-  it('changes no client at any question, and the next run continues', async () => {
+  inFull('changes no client at any question, and the next run continues', async () => {
     await atClients(async (home) => {
       home.write(DESKTOP, '{}');
       const before = home.read(CURSOR);

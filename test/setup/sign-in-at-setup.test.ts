@@ -1,9 +1,11 @@
 /** Tests that `tollgate setup` signs in to a remote server that requires it, and what it says if a person declines. */
+
 import { chownSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { EXIT } from '../../facade/cli/command-io.ts';
 import { type Answer, dataOf, start } from '../cli/terminal.ts';
 import { Home } from '../clients/home.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Guarded, Issuer } from '../oauth/issuer.ts';
 import { consent } from '../oauth/sign-in-bench.ts';
 import { acceptNow } from '../stories/accept-configuration.ts';
@@ -58,39 +60,47 @@ const clientServers = (): readonly string[] =>
   Object.keys(dataOf<{ mcpServers: object }>(home.read(CURSOR)).mcpServers);
 
 describe('a remote server that requires a sign-in' + verifies('FH-74'), () => {
-  it('is signed in to during setup, and takes its place behind Tollgate', async () => {
-    const { code, out, err } = await setup([['Do this?', 'y'], [SIGN_IN, 'y'], ...REST]);
-    expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('Signed in to tracker with read') as string]);
-    expect(out).toContain('1 server approved.');
-    expect(err).not.toContain('can never match');
-    expect(clientServers()).toEqual(['tollgate']);
-    for (const token of [...issuer.tokens.keys(), ...issuer.refreshes.keys()]) expect(out + err).not.toContain(token);
-    expect((await home.run(['secret', 'list'])).out).toContain('oauth:tracker');
-    const undone = await home.run(['setup', '--undo']);
-    expect([undone.code, clientServers()]).toEqual([EXIT.ok, ['tracker']]);
-    expect((await home.run(['secret', 'list'])).out).not.toContain('oauth:tracker');
-    expect([...issuer.tokens.keys(), ...issuer.refreshes.keys()]).toEqual([]);
-  }, 120_000);
+  inFull(
+    'is signed in to during setup, and takes its place behind Tollgate',
+    async () => {
+      const { code, out, err } = await setup([['Do this?', 'y'], [SIGN_IN, 'y'], ...REST]);
+      expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('Signed in to tracker with read') as string]);
+      expect(out).toContain('1 server approved.');
+      expect(err).not.toContain('can never match');
+      expect(clientServers()).toEqual(['tollgate']);
+      for (const token of [...issuer.tokens.keys(), ...issuer.refreshes.keys()]) expect(out + err).not.toContain(token);
+      expect((await home.run(['secret', 'list'])).out).toContain('oauth:tracker');
+      const undone = await home.run(['setup', '--undo']);
+      expect([undone.code, clientServers()]).toEqual([EXIT.ok, ['tracker']]);
+      expect((await home.run(['secret', 'list'])).out).not.toContain('oauth:tracker');
+      expect([...issuer.tokens.keys(), ...issuer.refreshes.keys()]).toEqual([]);
+    },
+    120_000,
+  );
 
-  it('stays in the file if a person declines, and setup continues after `login`', async () => {
-    const declined = await setup([
-      ['Do this?', 'y'],
-      [SIGN_IN, 'n'],
-    ]);
-    expect([declined.code, declined.out]).toEqual([
-      EXIT.server,
-      expect.stringMatching(/requires a sign-in\s+\(tollgate\s+login\s+tracker\)/) as string,
-    ]);
-    expect(clientServers()).toEqual(['tracker']);
-    const login = start({ home: home.project.home, folder: home.project.folder }, ['login', 'tracker'], {
-      env: home.env,
-    });
-    await expect.poll(() => login.said.err, { timeout: 60_000 }).toMatch(/^ {2}http\S+$/m);
-    await consent(new URL(/^ {2}(http\S+)$/m.exec(login.said.err)?.[1] ?? ''));
-    expect((await login.ended).code).toBe(EXIT.ok);
-    const { code } = await setup([['Do this?', 'y'], ...REST]);
-    expect([code, clientServers()]).toEqual([EXIT.ok, ['tollgate']]);
-  }, 120_000);
+  inFull(
+    'stays in the file if a person declines, and setup continues after `login`',
+    async () => {
+      const declined = await setup([
+        ['Do this?', 'y'],
+        [SIGN_IN, 'n'],
+      ]);
+      expect([declined.code, declined.out]).toEqual([
+        EXIT.server,
+        expect.stringMatching(/requires a sign-in\s+\(tollgate\s+login\s+tracker\)/) as string,
+      ]);
+      expect(clientServers()).toEqual(['tracker']);
+      const login = start({ home: home.project.home, folder: home.project.folder }, ['login', 'tracker'], {
+        env: home.env,
+      });
+      await expect.poll(() => login.said.err, { timeout: 60_000 }).toMatch(/^ {2}http\S+$/m);
+      await consent(new URL(/^ {2}(http\S+)$/m.exec(login.said.err)?.[1] ?? ''));
+      expect((await login.ended).code).toBe(EXIT.ok);
+      const { code } = await setup([['Do this?', 'y'], ...REST]);
+      expect([code, clientServers()]).toEqual([EXIT.ok, ['tollgate']]);
+    },
+    120_000,
+  );
 
   it('stays in the file if the sign-in fails, with the reason', async () => {
     issuer.close();
@@ -112,15 +122,19 @@ describe('a remote server that requires a sign-in' + verifies('FH-74'), () => {
     expect(clientServers()).toEqual(['tracker']);
   }, 120_000);
 
-  it('is signed out of by the undo, also if its file was edited so that `logout` refuses', async () => {
-    await setup([['Do this?', 'y'], [SIGN_IN, 'y'], ...REST]);
-    const file = 'project/servers/tracker.yaml';
-    home.write(file, `${home.read(file)}headers: {Authorization: Bearer of-the-owner}\n`);
-    acceptNow(home.project.file, { env: home.env, home: home.project.home });
-    const { code, err } = await home.run(['setup', '--undo']);
-    expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('were deleted, not revoked') as string]);
-    expect((await home.run(['secret', 'list'])).out).not.toContain('oauth:tracker');
-  }, 120_000);
+  inFull(
+    'is signed out of by the undo, also if its file was edited so that `logout` refuses',
+    async () => {
+      await setup([['Do this?', 'y'], [SIGN_IN, 'y'], ...REST]);
+      const file = 'project/servers/tracker.yaml';
+      home.write(file, `${home.read(file)}headers: {Authorization: Bearer of-the-owner}\n`);
+      acceptNow(home.project.file, { env: home.env, home: home.project.home });
+      const { code, err } = await home.run(['setup', '--undo']);
+      expect([code, err]).toEqual([EXIT.ok, expect.stringContaining('were deleted, not revoked') as string]);
+      expect((await home.run(['secret', 'list'])).out).not.toContain('oauth:tracker');
+    },
+    120_000,
+  );
 
   it('is signed in to by `connect`, which then approves it', async () => {
     const words = ['connect', guarded.mcp, '--name', 'tracker', '--address', '127.0.0.1'];

@@ -1,4 +1,5 @@
 /** Tests that stops work on a full disk. */
+
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,6 +9,7 @@ import { KillSwitch } from '../../facade/consent/switch/kill-switch.ts';
 import { SharedConnections } from '../../facade/runtime/servers/shared-connections.ts';
 import { openState } from '../../facade/state/sqlite-state.ts';
 import { Stops } from '../../facade/state/stop-file.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { canMountDisks, empty, fill, mountSmallDisk, NO_DISKS, unmount } from './small-disk.ts';
 
@@ -114,7 +116,7 @@ describe('the stop file', () => {
     for (const file of files) file.close();
   });
 
-  it(
+  inFull(
     'is not treated as empty if it cannot be read, and is not opened through a link' + verifies('HA-19', 'ST-02'),
     async () => {
       const state = openState(folder);

@@ -1,4 +1,5 @@
 /** Decisions of people in a fleet: an approval is used once, and a revocation, a kill and a suspension reach everyone. */
+
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -10,6 +11,7 @@ import { openRedisStore } from '../../facade/state/shared/redis-store.ts';
 import { openSharedState } from '../../facade/state/shared/shared-state.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { THREE_ATTEMPTS } from '../bench/growth.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { type StoreServer, startStoreServer } from './store-servers.ts';
@@ -84,33 +86,37 @@ describe.each(['postgres', 'redis'] as const)('three replicas over %s', (kind) =
     }
   });
 
-  it(`hear of revocations, kills and suspensions within two seconds${verifies('FL-28')}`, THREE_ATTEMPTS, async () => {
-    const states = await replicasOver(kind);
-    const times: number[] = [];
-    for (let change = 0; change < CHANGES; change += 1) {
-      const [by, others] = [states[change % 3]!, states.filter((_, at) => at !== change % 3)];
-      await by.put('grants', `g${change}`, '1');
-      times.push(await timeUntil(others, (state) => state.get('grants', `g${change}`) === '1'));
-      await by.remove('grants', `g${change}`);
-      times.push(await timeUntil(others, (state) => state.get('grants', `g${change}`) === undefined));
-    }
-    for (let change = 0; change < CHANGES / 4; change += 1) {
-      const [by, others] = [states[change % 3]!, states.filter((_, at) => at !== change % 3)];
-      new KillSwitch(by).throw({ server: 'files', since: new Date().toISOString(), by: 'ann' });
-      times.push(await timeUntil(others, (state) => new KillSwitch(state).refusalOf('files') !== undefined));
-      new Suspensions(by).suspend('agent', { by: 'ann' });
-      times.push(await timeUntil(others, (state) => new Suspensions(state).find('agent') !== undefined));
-      new KillSwitch(by).lift('files');
-      new Suspensions(by).resume('agent');
-      times.push(
-        await timeUntil(
-          others,
-          (state) =>
-            new KillSwitch(state).refusalOf('files') === undefined &&
-            new Suspensions(state).find('agent') === undefined,
-        ),
-      );
-    }
-    expect(p99(times)).toBeLessThanOrEqual(EVERYWHERE_MS);
-  });
+  inFull(
+    `hear of revocations, kills and suspensions within two seconds${verifies('FL-28')}`,
+    THREE_ATTEMPTS,
+    async () => {
+      const states = await replicasOver(kind);
+      const times: number[] = [];
+      for (let change = 0; change < CHANGES; change += 1) {
+        const [by, others] = [states[change % 3]!, states.filter((_, at) => at !== change % 3)];
+        await by.put('grants', `g${change}`, '1');
+        times.push(await timeUntil(others, (state) => state.get('grants', `g${change}`) === '1'));
+        await by.remove('grants', `g${change}`);
+        times.push(await timeUntil(others, (state) => state.get('grants', `g${change}`) === undefined));
+      }
+      for (let change = 0; change < CHANGES / 4; change += 1) {
+        const [by, others] = [states[change % 3]!, states.filter((_, at) => at !== change % 3)];
+        new KillSwitch(by).throw({ server: 'files', since: new Date().toISOString(), by: 'ann' });
+        times.push(await timeUntil(others, (state) => new KillSwitch(state).refusalOf('files') !== undefined));
+        new Suspensions(by).suspend('agent', { by: 'ann' });
+        times.push(await timeUntil(others, (state) => new Suspensions(state).find('agent') !== undefined));
+        new KillSwitch(by).lift('files');
+        new Suspensions(by).resume('agent');
+        times.push(
+          await timeUntil(
+            others,
+            (state) =>
+              new KillSwitch(state).refusalOf('files') === undefined &&
+              new Suspensions(state).find('agent') === undefined,
+          ),
+        );
+      }
+      expect(p99(times)).toBeLessThanOrEqual(EVERYWHERE_MS);
+    },
+  );
 });

@@ -1,4 +1,5 @@
 /** What a shared state does when its store is away, wrong, full, emptied, older or newer. */
+
 import { randomBytes } from 'node:crypto';
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,6 +16,7 @@ import type { SharedStore, StoreAccess } from '../../facade/state/shared/shared-
 import { type BudgetClaim, OUTCOME_UNKNOWN, type State } from '../../facade/state/state-port.ts';
 import { cli } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { freePort, STORE_PASSWORD, type StoreServer, startStoreServer } from './store-servers.ts';
 import { temporaryFolder } from './temporary-folder.ts';
@@ -96,7 +98,7 @@ it(`a slow request does not end the connection for announcements, and the copy s
 });
 
 describe.each(KINDS)('a store in %s', (kind) => {
-  it(`that does not answer refuses within two seconds, and works again by itself${verifies('FL-04')}`, async () => {
+  inFull(`that does not answer refuses within two seconds, and works again by itself${verifies('FL-04')}`, async () => {
     const state = await open(await migrated(kind));
     const server = servers.get(kind)!;
     await state.put('s', 'k', 'v');
@@ -231,7 +233,7 @@ describe.each(KINDS)('a store in %s', (kind) => {
     expect(await refusalOf(access)).toMatchObject({ code: 'none' });
   });
 
-  it(`is opened by commands with the secret of the configuration${verifies('FL-03', 'FL-05')}`, async () => {
+  inFull(`is opened by commands with the secret of the configuration${verifies('FL-03', 'FL-05')}`, async () => {
     const project = new Project();
     onTestFinished(() => project.remove());
     const server = servers.get(kind)!;

@@ -11,7 +11,7 @@ import type { StoreAccess } from '../../facade/state/shared/shared-store.ts';
 import { followState } from '../../facade/state/state-follower.ts';
 import type { State } from '../../facade/state/state-port.ts';
 import { SEED, TIMES } from '../faults/fault-seed.ts';
-import { roundsOf } from '../harness/slices.ts';
+import { partOf, roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { findContradiction, type RegisterEvent, type RegisterOp } from './register-history.ts';
 import { type StoreServer, startStoreServer } from './store-servers.ts';
@@ -78,7 +78,7 @@ function eventsOf(operations: ReturnType<typeof operationsOf>, key: string): rea
   });
 }
 
-describe.each(['sqlite', 'postgres', 'redis'] as const)('three processes over %s', (kind) => {
+describe.each(partOf(['sqlite', 'postgres', 'redis'] as const, 1))('three processes over %s', (kind) => {
   it(
     `see one register and one budget, though they and the store are killed${verifies('FL-30')}`,
     async () => {

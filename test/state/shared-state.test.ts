@@ -1,4 +1,5 @@
 /** One suite of the state port, over SQLite, Postgres and Redis: two processes on one state. */
+
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -11,6 +12,7 @@ import type { SharedStore, StoreAccess } from '../../facade/state/shared/shared-
 import { followState } from '../../facade/state/state-follower.ts';
 import type { BudgetClaim, State } from '../../facade/state/state-port.ts';
 import { createSeals } from '../../facade/state/state-seals.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { type StoreServer, startStoreServer } from './store-servers.ts';
 import { temporaryFolder } from './temporary-folder.ts';
@@ -241,7 +243,7 @@ describe.each(KINDS)('the state port over %s', (_name, install) => {
     expect(await createSeals(two, Date.now).open(sealed, 'other')).toBeUndefined();
   });
 
-  it(`carries stops to every process, and lifts them everywhere${verifies('FL-03')}`, async () => {
+  inFull(`carries stops to every process, and lifts them everywhere${verifies('FL-03')}`, async () => {
     const open = await install();
     const [one, two] = [await open(), await open()];
     one.stops.put('files', { since: '2026-01-01T00:00:00.000Z', by: 'ann' });

@@ -1,4 +1,5 @@
 /** Tests internal servers (CY-02) over stdio and a private socket: their allowed tools, their pin and their audit. */
+
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -19,6 +20,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { socketFault } from '../../adapters/stdio/socket-connection.ts';
 import type { Session } from '../../facade/serve/facade-port.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { specOf } from '../sandbox/sandbox-fixture.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
@@ -96,7 +98,7 @@ async function pinOf(transport: Transport): Promise<string> {
 }
 
 describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + verifies('CY-02'), (transport) => {
-  it('offers only its allowed tools, even if rules allow others', async () => {
+  inFull('offers only its allowed tools, even if rules allow others', async () => {
     if (transport === 'socket') await listen();
     const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
@@ -108,7 +110,7 @@ describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + ver
   });
 
   const different = ['other words', 'other schema', 'one less', 'twice'];
-  it.each(transport === 'stdio' ? different : partOf(different, 1))(
+  inFull.each(transport === 'stdio' ? different : partOf(different, 1))(
     'is refused completely, with a record, if its tools do not match the pin: %s',
     async (how) => {
       if (transport === 'socket') await listen();
@@ -127,7 +129,7 @@ describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + ver
     },
   );
 
-  it('matches its pin with its tools in another order', async () => {
+  inFull('matches its pin with its tools in another order', async () => {
     if (transport === 'socket') await listen();
     const pin = await pinOf(transport);
     misbehave('other order');
@@ -135,7 +137,7 @@ describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + ver
     expect(await listedTools(one, one.open('alice'))).toHaveLength(2);
   });
 
-  it('loses its tools if it changes them while it runs', async () => {
+  inFull('loses its tools if it changes them while it runs', async () => {
     if (transport === 'socket') await listen();
     const one = await facade(transport, await pinOf(transport));
     const session = one.open('alice');
@@ -152,19 +154,22 @@ describe.each<Transport>(['stdio', 'socket'])('an internal server over %s' + ver
     expect(executed()).toBe(before);
   });
 
-  it('causes an error of the table for every failure, and for a result that does not match its schema', async () => {
-    if (transport === 'socket') await listen();
-    const one = await facade(transport, await pinOf(transport));
-    const session = one.open('alice');
-    await one.list(session);
-    expect((await one.call(session, 'notes_add', { texts: 1 })).code).toBe('ARGS_INVALID');
-    misbehave('bad output');
-    expect((await one.call(session, 'notes_find', { text: 'x' })).code).toBe('OUTPUT_INVALID');
-    misbehave('gone');
-    expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('TOOL_CRASHED');
-    if (transport === 'socket')
-      expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('SERVER_UNAVAILABLE');
-  });
+  inFull(
+    'causes an error of the table for every failure, and for a result that does not match its schema',
+    async () => {
+      if (transport === 'socket') await listen();
+      const one = await facade(transport, await pinOf(transport));
+      const session = one.open('alice');
+      await one.list(session);
+      expect((await one.call(session, 'notes_add', { texts: 1 })).code).toBe('ARGS_INVALID');
+      misbehave('bad output');
+      expect((await one.call(session, 'notes_find', { text: 'x' })).code).toBe('OUTPUT_INVALID');
+      misbehave('gone');
+      expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('TOOL_CRASHED');
+      if (transport === 'socket')
+        expect((await one.call(session, 'notes_add', { text: 'x' })).code).toBe('SERVER_UNAVAILABLE');
+    },
+  );
 
   it('leaves no content of a call in the audit, the state folder or its log', async () => {
     if (transport === 'socket') await listen();

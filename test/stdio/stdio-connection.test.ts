@@ -1,4 +1,5 @@
 /** Tests servers as processes, with a server that misbehaves in every known way. */
+
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -8,6 +9,7 @@ import type { ServerSettings } from '../../adapters/supervisor/server-settings.t
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import type { UpstreamServer } from '../../adapters/supervisor/upstream-server.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import {
@@ -61,7 +63,7 @@ describe('the start of a server', () => {
     expect(await refusalOf(start('refuse').server.start())).toMatch(/INIT_FAILED: .*error -32000/);
   });
 
-  it('fails at the connect timeout if the server does not answer, and kills it' + verifies('HA-09'), async () => {
+  inFull('fails at the connect timeout if the server does not answer, and kills it' + verifies('HA-09'), async () => {
     const starts = join(temporaryFolder(), 'starts');
     const { server } = start('mute', { connectTimeoutMs: 4000, env: { CHAOS_STARTS: starts } });
     expect(await refusalOf(server.start())).toMatch(/INIT_FAILED: Server "chaos" did not answer within 4000 ms/);
@@ -192,7 +194,7 @@ describe('a call', () => {
     expect(text).toHaveLength(bytes);
   });
 
-  it.each([false, true])(
+  inFull.each([false, true])(
     'fails over the wire limit without affecting the next one (id at the end: %s)',
     async (tail) => {
       const { server } = start();
@@ -215,7 +217,7 @@ describe('a call', () => {
     ]);
   });
 
-  it('extends its timeout at each progress, up to the hard timeout', async () => {
+  inFull('extends its timeout at each progress, up to the hard timeout', async () => {
     const { server } = start();
     expect(
       await textOf(
@@ -374,7 +376,7 @@ describe('a server that ends', () => {
     expect(readFileSync(starts, 'utf8').trim().split('\n')).toHaveLength(3);
   });
 
-  it('counts as ended if it closes its output or its input', async () => {
+  inFull('counts as ended if it closes its output or its input', async () => {
     expect(await codeOf(start('close-stdout').server.call(callOf('hang')))).toBe('TOOL_CRASHED');
     const { server } = start('stdin-closed', { connectTimeoutMs: 3000 });
     expect(await codeOf(server.start())).toBe('INIT_FAILED');

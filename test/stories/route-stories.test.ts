@@ -7,6 +7,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { joinText } from '../../adapters/rpc/wire-message.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import type { TestFacade } from './facade.ts';
 import { routedConfig, startRouted } from './routed-facade.ts';
@@ -76,22 +77,26 @@ afterAll(async () => {
 
 describe('one primitive with several servers', () => {
   for (const story of stories) {
-    it(story.name + verifies(...story.verifies), async () => {
-      const session = facade.open('agent');
-      for (const { tool, args, want } of story.steps) {
-        const told = JSON.stringify(args);
-        const answer = await facade.call(session, tool, JSON.parse(told.replaceAll('$ROOT', root)));
-        expect(answer.code, `${told}: ${answer.text}`).toBe(want.code ?? (want.isError === true ? answer.code : ''));
-        if (want.isError === true) expect(answer.result?.isError ?? answer.error !== undefined, told).toBe(true);
-        if (want.server !== undefined)
-          expect(answer.result?._meta?.['tollgate/provenance'], told).toMatchObject({ server: want.server });
-        expect(answer.text, told).toContain(want.contains ?? '');
-        for (const part of [want.lacks ?? []].flat()) expect(answer.text, told).not.toContain(part);
-      }
-    }, 60_000);
+    inFull(
+      story.name + verifies(...story.verifies),
+      async () => {
+        const session = facade.open('agent');
+        for (const { tool, args, want } of story.steps) {
+          const told = JSON.stringify(args);
+          const answer = await facade.call(session, tool, JSON.parse(told.replaceAll('$ROOT', root)));
+          expect(answer.code, `${told}: ${answer.text}`).toBe(want.code ?? (want.isError === true ? answer.code : ''));
+          if (want.isError === true) expect(answer.result?.isError ?? answer.error !== undefined, told).toBe(true);
+          if (want.server !== undefined)
+            expect(answer.result?._meta?.['tollgate/provenance'], told).toMatchObject({ server: want.server });
+          expect(answer.text, told).toContain(want.contains ?? '');
+          for (const part of [want.lacks ?? []].flat()) expect(answer.text, told).not.toContain(part);
+        }
+      },
+      60_000,
+    );
   }
 
-  it(
+  inFull(
     'is one tool of a list, with the ids of all its servers, and tells its owner so' + verifies('ST-116', 'ST-117'),
     async () => {
       const session = facade.open('agent');

@@ -2,8 +2,10 @@
  * Tests the whole facade with the real server-everything: its list, its names, who sees it, and its changes.
  * Covers: facade/call.
  */
+
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { startFacade, type TestFacade } from './facade.ts';
 
@@ -119,7 +121,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(seen).toEqual([1, 2, 3]);
   });
 
-  it('follows allowTools and denyTools' + verifies('HA-03'), async () => {
+  inFull('follows allowTools and denyTools' + verifies('HA-03'), async () => {
     const shown = async (tools: string): Promise<string[]> => {
       facade = await startFacade(
         config({
@@ -143,32 +145,35 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
     expect(await shown('tools: { deny: ["get-*"] }')).toContain('everything_echo');
   });
 
-  it('shows each role and profile its own tools, and calls follow the list' + verifies('CY-11', 'CY-16'), async () => {
-    facade = await startFacade(
-      config({
-        principals: `
+  inFull(
+    'shows each role and profile its own tools, and calls follow the list' + verifies('CY-11', 'CY-16'),
+    async () => {
+      facade = await startFacade(
+        config({
+          principals: `
   - { id: boss, role: owner, profiles: [p], stdio: true }
   - { id: hand, role: user, profiles: [p], stdio: true }
   - { id: guest, role: user, stdio: true }`,
-        profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
-        rules: `
+          profiles: '{ p: { servers: [everything], expose: { primitives: {}, tools: ["everything.*"] } } }',
+          rules: `
   - { id: all, outcome: allow, when: { servers: [everything] } }
   - id: owner-only
     outcome: deny
     message: Only the owner.
     when: { tools: [everything.get-env], roles: [user] }`,
-      }),
-    );
-    const [boss, hand, guest] = [facade.open('boss'), facade.open('hand'), facade.open('guest')];
-    expect(names(await facade.list(boss))).toContain('everything_get-env');
-    expect(names(await facade.list(hand))).not.toContain('everything_get-env');
-    expect(names(await facade.list(guest)).filter((name) => name.startsWith('everything'))).toEqual([]);
-    expect((await facade.call(hand, 'everything_get-env', {})).code).toBe('UNKNOWN_TOOL');
-    expect((await facade.call(guest, 'everything_echo', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
-    const unknown = await facade.call(hand, 'everything_get-enx', {});
-    const hidden = await facade.call(hand, 'everything_get-env', {});
-    expect({ ...hidden.error, data: undefined }).toEqual({ ...unknown.error, data: undefined });
-  });
+        }),
+      );
+      const [boss, hand, guest] = [facade.open('boss'), facade.open('hand'), facade.open('guest')];
+      expect(names(await facade.list(boss))).toContain('everything_get-env');
+      expect(names(await facade.list(hand))).not.toContain('everything_get-env');
+      expect(names(await facade.list(guest)).filter((name) => name.startsWith('everything'))).toEqual([]);
+      expect((await facade.call(hand, 'everything_get-env', {})).code).toBe('UNKNOWN_TOOL');
+      expect((await facade.call(guest, 'everything_echo', { message: 'x' })).code).toBe('UNKNOWN_TOOL');
+      const unknown = await facade.call(hand, 'everything_get-enx', {});
+      const hidden = await facade.call(hand, 'everything_get-env', {});
+      expect({ ...hidden.error, data: undefined }).toEqual({ ...unknown.error, data: undefined });
+    },
+  );
 
   it('gives tools of several servers stable names, with risk first' + verifies('CY-12', 'CY-13', 'DC-02'), async () => {
     const [one] = await shared.list(shared.open('named'));
@@ -192,7 +197,7 @@ describe('a real server behind the facade' + verifies('HA-27'), () => {
       expect((await shared.call(session, 'add-ten', args)).text).toContain('11');
   });
 
-  it('denies everything without a rule, and lists nothing', async () => {
+  inFull('denies everything without a rule, and lists nothing', async () => {
     facade = await startFacade(
       config({
         principals: '[{ id: a, profiles: [p], stdio: true }]',

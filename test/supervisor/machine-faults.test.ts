@@ -2,6 +2,7 @@
  * Tests faults of the machine and of neighbours: no resources for a start, a server that floods its output, and a
  * cancellation that races with the answer.
  */
+
 import { type ChildProcessWithoutNullStreams, spawn, spawnSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,6 +13,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { Peer } from '../../adapters/rpc/peer.ts';
 import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { fixturePath } from '../state/temporary-folder.ts';
 import {
@@ -64,7 +66,7 @@ describe('a start without resources', () => {
     await expect.poll(() => ask('start'), { timeout: 20_000 }).toBe('ok');
   });
 
-  it('fails with EAGAIN while no further process is allowed, and succeeds later', async () => {
+  inFull('fails with EAGAIN while no further process is allowed, and succeeds later', async () => {
     const { pid, ask } = await starved();
     const prlimit = (...words: readonly string[]): string => {
       const { status, stdout, stderr } = spawnSync('prlimit', ['--pid', `${pid}`, ...words], {

@@ -1,9 +1,11 @@
 /** Tests servers whose environment depends on the profile: their processes, what they tell, and the owner's consent. */
+
 import { afterEach, describe, expect, it } from 'vitest';
 import { inspectStart } from '../../adapters/stdio/start-inspection.ts';
 import { startDifferences, startFacts, startHash } from '../../facade/consent/servers/start-facts.ts';
 import { type Project, withProject } from '../config/project.ts';
 import { approveAll } from '../consent/approve-servers.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { tool } from '../properties/raw-facade.ts';
 import { type ProtocolFacade, type ProtocolServer, startProtocol } from '../protocol/protocol-facade.ts';
 import { verifies } from '../verifies.ts';
@@ -56,7 +58,7 @@ const asked = async (as: string): Promise<{ readonly says: string; readonly pid:
 };
 
 describe('a server with another environment for a profile', () => {
-  it(
+  inFull(
     'has a process for each environment, which no session with another one uses' + verifies('HA-33', 'FH-50'),
     async () => {
       facade = await startProtocol({ s: account() }, REST);
@@ -98,7 +100,7 @@ describe('a server with another environment for a profile', () => {
     expect(own.received).toEqual([]);
   });
 
-  it('also gives each session its own process where it says so' + verifies('FH-50'), async () => {
+  inFull('also gives each session its own process where it says so' + verifies('FH-50'), async () => {
     facade = await startProtocol({ s: account({ process: 'session' }) }, REST);
     const [own, work, again] = [await asked('me'), await asked('worker'), await asked('worker')];
     expect([own, work, again].map(({ says }) => says)).toEqual(['none  kept', 'work  kept', 'work  kept']);

@@ -1,4 +1,5 @@
 /** Tests the lifetime of one supervised server with real processes: its restarts, its ends, and its events. */
+
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,6 +10,7 @@ import { ServerPool } from '../../adapters/supervisor/server-pool.ts';
 import type { ServerSettings } from '../../adapters/supervisor/server-settings.ts';
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
+import { inFull } from '../harness/full-tests.ts';
 import {
   type Bench,
   callOf,
@@ -175,7 +177,7 @@ describe('an ephemeral server', () => {
 });
 
 describe('a timeout', () => {
-  it('cancels the call and keeps a server that still reacts' + verifies('HE-07'), async () => {
+  inFull('cancels the call and keeps a server that still reacts' + verifies('HE-07'), async () => {
     const bench = start('ok', {}, { livenessMs: 4000 });
     const pid = await pidOf(bench);
     expect(await codeOf(bench.server.call(callOf('hang', {}, { timeoutMs: 100, hardTimeoutMs: 100 })))).toBe(

@@ -3,12 +3,14 @@
  * killed facade leaves.
  * Covers: adapters/supervisor.
  */
+
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MARK_VARIABLE } from '../../adapters/stdio/orphans.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child, isRunning, type Reply, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
@@ -63,47 +65,48 @@ afterEach(async () => {
 });
 
 describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
-  it('applies in every process from the next call on, ends running calls, is recorded, and can be lifted', async () => {
-    configure();
-    const both = await Promise.all([run(), run()]);
-    for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('ok');
-    const pids = startedIn(starts);
-    const hanging = both[1]?.call('chaos_hang', {});
-    expect((await cli(project, ['kill', 'chaos'])).err).toMatch(/^chaos is stopped: no call reaches it from now on/);
-    for (const child of both) {
-      const reply = await child.call('chaos_echo', {});
-      expect([codeOf(reply), textOf(reply)]).toEqual([
-        'SERVER_UNAVAILABLE',
-        expect.stringContaining('Server "chaos" was stopped by the kill switch.'),
+  inFull(
+    'applies in every process from the next call on, ends running calls, is recorded, and can be lifted',
+    async () => {
+      configure();
+      const both = await Promise.all([run(), run()]);
+      for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('ok');
+      const pids = startedIn(starts);
+      const hanging = both[1]?.call('chaos_hang', {});
+      expect((await cli(project, ['kill', 'chaos'])).err).toMatch(/^chaos is stopped: no call reaches it from now on/);
+      for (const child of both) {
+        const reply = await child.call('chaos_echo', {});
+        expect([codeOf(reply), textOf(reply)]).toEqual([
+          'SERVER_UNAVAILABLE',
+          expect.stringContaining('Server "chaos" was stopped by the kill switch.'),
+        ]);
+      }
+      expect(codeOf(await (hanging as Promise<Reply>))).toBe('TOOL_CRASHED');
+      await gone(pids);
+      // A facade that starts now does not start it either.
+      const third = await run();
+      expect(codeOf(await third.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+      expect(startedIn(starts)).toHaveLength(pids.length);
+      expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([
+        { server: 'chaos', by: 'somebody' },
       ]);
-    }
-    expect(codeOf(await (hanging as Promise<Reply>))).toBe('TOOL_CRASHED');
-    await gone(pids);
-    // A facade that starts now does not start it either.
-    const third = await run();
-    expect(codeOf(await third.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
-    expect(startedIn(starts)).toHaveLength(pids.length);
-    expect(dataOf<{ killed: unknown[] }>((await cli(project, ['kill', '--json'])).out).killed).toMatchObject([
-      { server: 'chaos', by: 'somebody' },
-    ]);
-    expect((await cli(project, ['kill', '--lift'])).err).toBe('Lifted for chaos.\n');
-    await expect
-      .poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 })
-      .toBe('ok');
-    const events = dataOf<{ event: string; by?: string }[]>(
-      (await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out,
-    ).map(({ event }) => event);
-    expect(events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort()).toEqual([
-      'kill',
-      'kill.lifted',
-      'killed',
-      'killed',
-    ]);
-    // Consent that another process withdraws ends the server as well.
-    expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
-    for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
-    await gone(startedIn(starts));
-  }, 180_000);
+      expect((await cli(project, ['kill', '--lift'])).err).toBe('Lifted for chaos.\n');
+      await expect
+        .poll(async () => codeOf(await (both[0] as Child).call('chaos_echo', {})), { timeout: 20_000 })
+        .toBe('ok');
+      const events = dataOf<{ event: string; by?: string }[]>(
+        (await cli(project, ['audit', 'list', '--all', '--type', 'server', '--json'])).out,
+      ).map(({ event }) => event);
+      expect(
+        events.filter((event) => event === 'kill' || event === 'kill.lifted' || event === 'killed').sort(),
+      ).toEqual(['kill', 'kill.lifted', 'killed', 'killed']);
+      // Consent that another process withdraws ends the server as well.
+      expect((await cli(project, ['revoke', 'chaos'])).code).toBe(0);
+      for (const child of both) expect(codeOf(await child.call('chaos_echo', {}))).toBe('SERVER_UNAVAILABLE');
+      await gone(startedIn(starts));
+    },
+    180_000,
+  );
 
   it('for all servers also stops the primitives and running commands', async () => {
     configure();
@@ -120,7 +123,7 @@ describe('the kill switch' + verifies('CY-23', 'CY-21'), () => {
     expect(textOf(await child.call('read', { path: 'README.md' }))).toContain('# Hello');
   });
 
-  it('accepts names of the configuration, and works without a configuration', async () => {
+  inFull('accepts names of the configuration, and works without a configuration', async () => {
     configure();
     expect(await cli(project, ['kill', 'choas'])).toMatchObject({
       code: 2,
@@ -168,7 +171,7 @@ describe('connections', () => {
 });
 
 describe('a killed facade', () => {
-  it(
+  inFull(
     'leaves only processes that the next facade ends, also outside of their process group, and no used connection' +
       verifies('HA-07'),
     async () => {
@@ -184,7 +187,7 @@ describe('a killed facade', () => {
     },
   );
 
-  it('leaves no command of a shell without isolation, whatever its process group', async () => {
+  inFull('leaves no command of a shell without isolation, whatever its process group', async () => {
     configure();
     const one = await run();
     const told = textOf(

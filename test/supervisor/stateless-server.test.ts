@@ -1,4 +1,5 @@
 /** Tests servers of revision 2026-07-28, over stdio and HTTP, and that the revision is found without a setting. */
+
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import type { ServerSettings } from '../../adapters/supervisor/server-settings.t
 import type { AdapterOptions } from '../../adapters/supervisor/supervisor.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { mirroredArguments } from '../../catalogs/schemas/mirrored-arguments.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { type Bench, callOf, chaos, codeOf, refusalOf, serve, textOf } from '../stdio/misbehaving-server.ts';
 import { verifies } from '../verifies.ts';
 
@@ -237,7 +239,7 @@ describe('a server that starts slowly', () => {
     expect(await server.start()).toMatchObject({ protocolVersion: '2026-07-28' });
   });
 
-  it('gets a session, not an error, if it needs more than half of the time' + verifies('PR-H08'), async () => {
+  inFull('gets a session, not an error, if it needs more than half of the time' + verifies('PR-H08'), async () => {
     const { server } = open({ args: [PROGRAM, 'slow'], connectTimeoutMs: 4000 });
     expect(await server.start()).toMatchObject({ protocolVersion: '2025-11-25' });
     // It answered both, so the next start asks again.

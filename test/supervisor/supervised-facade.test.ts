@@ -2,6 +2,7 @@
  * Tests supervision through a whole facade: cached lists, servers that are down, logs and records.
  * Covers: adapters/supervisor.
  */
+
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,6 +11,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { readServerLog, ServerLogs } from '../../facade/runtime/servers/server-logs.ts';
 import { server } from '../cli/terminal.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startedIn } from '../process/child.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
@@ -81,7 +83,7 @@ describe('a list of tools', () => {
     expect(statSync(path.join(folder, 'state', 'catalog')).mode & 0o777).toBe(0o700);
   });
 
-  it('from the cache does not let a changed tool through' + verifies('HA-06'), async () => {
+  inFull('from the cache does not let a changed tool through' + verifies('HA-06'), async () => {
     const first = await facade();
     await first.list(first.open('alice'));
     await first.close();
@@ -112,7 +114,7 @@ describe('a list of tools', () => {
 });
 
 describe('a tool whose server is down', () => {
-  it(
+  inFull(
     'answers SERVER_UNAVAILABLE immediately, is not listed, and comes back by itself' +
       verifies('HE-09', 'PF-14', 'ST-80'),
     async () => {

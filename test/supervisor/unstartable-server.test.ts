@@ -2,6 +2,7 @@
  * Tests servers that cannot start until a person fixes something: every command and call names the fault, and the next
  * use starts a fixed server.
  */
+
 import { chownSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -9,6 +10,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type HelperName, useHelpers } from '../../catalogs/programs/helper-programs.ts';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { startFacade, type TestFacade } from '../stories/facade.ts';
 import { verifies } from '../verifies.ts';
 
@@ -147,7 +149,7 @@ describe('a server that cannot start until a person fixes something', () => {
     },
   );
 
-  it('starts with the next use once it is fixed, and names the next fault' + verifies('HA-08'), async () => {
+  inFull('starts with the next use once it is fixed, and names the next fault' + verifies('HA-08'), async () => {
     own('workspace', 0);
     withhold('socat');
     const one = await open();

@@ -3,10 +3,12 @@
  * nothing else does.
  * Covers: facade/consent/switch.
  */
+
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { cli, dataOf, server } from '../cli/terminal.ts';
 import { Project } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { Child, isRunning, type Reply, startedIn } from '../process/child.ts';
 import { verifies } from '../verifies.ts';
 
@@ -55,7 +57,7 @@ const gone = async (pids: readonly number[]): Promise<void> =>
   expect.poll(() => pids.filter(isRunning), { timeout: 20_000 }).toEqual([]);
 
 describe('the master switch' + verifies('HA-19'), () => {
-  it('empties every list, refuses every call, and ends every server and command within a second', async () => {
+  inFull('empties every list, refuses every call, and ends every server and command within a second', async () => {
     const both = await Promise.all([run(), run()]);
     const before = await Promise.all(both.map(namesOf));
     expect(before[0]).toEqual(expect.arrayContaining(['chaos_echo', 'read', 'bash']));
@@ -101,7 +103,7 @@ describe('the master switch' + verifies('HA-19'), () => {
     ]);
   });
 
-  it('works with an invalid configuration, and says what it did', async () => {
+  inFull('works with an invalid configuration, and says what it did', async () => {
     const child = await run();
     await namesOf(child);
     project.write('tollgate.yaml', 'nonsense: [');

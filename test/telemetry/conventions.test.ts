@@ -1,4 +1,5 @@
 /** Tests spans and metrics, attribute by attribute, against the semantic conventions: both transports, both encodings. */
+
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -10,6 +11,7 @@ import { readMessage } from '../../adapters/rpc/message-parser.ts';
 import { joinText } from '../../adapters/rpc/wire-message.ts';
 import { serveHttp } from '../../facade/serve/http/http-listener.ts';
 import { openDispatch } from '../../facade/serve/session-dispatch.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { partOf } from '../harness/slices.ts';
 import { LISTEN } from '../serve/http-bench.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
@@ -312,19 +314,22 @@ describe('spans and metrics', () => {
   );
 });
 
-it('spans, metrics and resource are the same in protobuf and JSON, attribute by attribute' +
-  verifies('AD-142'), async () => {
-  const exports: unknown[] = [];
-  for (const protocol of ['http/json', 'http/protobuf']) {
-    const run = await startRun('http', protocol);
-    for (const one of Object.values(CASES)) await checkSpans(run, one);
-    await run.facade.close();
-    await vi.waitFor(() => checkMetrics(run), 20_000);
-    exports.push(comparable(run.receiver));
-  }
-  const [json, protobuf] = exports;
-  expect(protobuf).toEqual(json);
-}, 60_000);
+inFull(
+  'spans, metrics and resource are the same in protobuf and JSON, attribute by attribute' + verifies('AD-142'),
+  async () => {
+    const exports: unknown[] = [];
+    for (const protocol of ['http/json', 'http/protobuf']) {
+      const run = await startRun('http', protocol);
+      for (const one of Object.values(CASES)) await checkSpans(run, one);
+      await run.facade.close();
+      await vi.waitFor(() => checkMetrics(run), 20_000);
+      exports.push(comparable(run.receiver));
+    }
+    const [json, protobuf] = exports;
+    expect(protobuf).toEqual(json);
+  },
+  60_000,
+);
 
 /** Returns what was received without ids, ports and times. Requests of Tollgate itself may come in any number. */
 function comparable(receiver: OtlpReceiver): unknown {

@@ -1,4 +1,5 @@
 /** Tests when telemetry is exported, and that a call never depends on its exporter. */
+
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
@@ -9,6 +10,7 @@ import { PROGRAM } from '../../catalogs/programs/own-code.ts';
 import { Redactor } from '../../facade/output/redactor.ts';
 import { createLog } from '../../facade/runtime/process-log.ts';
 import { loadTelemetry, otlpSettings } from '../../facade/runtime/telemetry/telemetry-settings.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { ACT, type RawFacade, startRaw } from '../properties/raw-facade.ts';
 import { temporaryFolder } from '../state/temporary-folder.ts';
 import { verifies } from '../verifies.ts';
@@ -68,37 +70,40 @@ describe('the variables of OpenTelemetry', () => {
 });
 
 describe('an exporter', () => {
-  it('that is down, slow, or hostile delays no call; what is lost is counted, and reported once' +
-    verifies('AD-78'), async () => {
-    const hostile = await receiveOtlp((response) => {
-      response.writeHead(200);
-      const flood = setInterval(() => response.write('x'.repeat(65_536)), 1);
-      response.once('close', () => clearInterval(flood));
-    });
-    const hanging = await receiveOtlp(() => undefined);
-    onTestFinished(() => hostile.close());
-    onTestFinished(() => hanging.close());
-    for (const url of ['http://127.0.0.1:1', hostile.url, hanging.url]) {
-      const facade = await startTraced({
-        OTEL_EXPORTER_OTLP_ENDPOINT: url,
-        OTEL_EXPORTER_OTLP_TIMEOUT: '200',
-        OTEL_BSP_SCHEDULE_DELAY: '10',
-        OTEL_BSP_MAX_QUEUE_SIZE: '20',
-        OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '10',
+  inFull(
+    'that is down, slow, or hostile delays no call; what is lost is counted, and reported once' + verifies('AD-78'),
+    async () => {
+      const hostile = await receiveOtlp((response) => {
+        response.writeHead(200);
+        const flood = setInterval(() => response.write('x'.repeat(65_536)), 1);
+        response.once('close', () => clearInterval(flood));
       });
-      const session = facade.open('me');
-      const calls = Array.from({ length: 30 }, () => facade.call(session, 'web_act', { raw: ANSWER }));
-      for (const { text } of await Promise.all(calls)) expect(text).toBe('hello');
-      await vi.waitFor(() => {
-        const { gateway } = facade.assembled;
-        const page = gateway.metrics({ ...session.principal, owner: true });
-        expect(Number(/^tollgate_telemetry_dropped_total (\d+)$/m.exec(page)?.[1])).toBeGreaterThan(0);
-      }, 20_000);
-      const began = performance.now();
-      await facade.close();
-      expect(performance.now() - began).toBeLessThan(10_000);
-    }
-  }, 60_000);
+      const hanging = await receiveOtlp(() => undefined);
+      onTestFinished(() => hostile.close());
+      onTestFinished(() => hanging.close());
+      for (const url of ['http://127.0.0.1:1', hostile.url, hanging.url]) {
+        const facade = await startTraced({
+          OTEL_EXPORTER_OTLP_ENDPOINT: url,
+          OTEL_EXPORTER_OTLP_TIMEOUT: '200',
+          OTEL_BSP_SCHEDULE_DELAY: '10',
+          OTEL_BSP_MAX_QUEUE_SIZE: '20',
+          OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '10',
+        });
+        const session = facade.open('me');
+        const calls = Array.from({ length: 30 }, () => facade.call(session, 'web_act', { raw: ANSWER }));
+        for (const { text } of await Promise.all(calls)) expect(text).toBe('hello');
+        await vi.waitFor(() => {
+          const { gateway } = facade.assembled;
+          const page = gateway.metrics({ ...session.principal, owner: true });
+          expect(Number(/^tollgate_telemetry_dropped_total (\d+)$/m.exec(page)?.[1])).toBeGreaterThan(0);
+        }, 20_000);
+        const began = performance.now();
+        await facade.close();
+        expect(performance.now() - began).toBeLessThan(10_000);
+      }
+    },
+    60_000,
+  );
 
   it('gets protobuf by default' + verifies('AD-77'), async () => {
     const receiver = await receiveOtlp();
@@ -172,85 +177,89 @@ describe('a process', () => {
     expect(withSdk).toEqual(['telemetry.cjs']);
   });
 
-  it('loads the code of telemetry only if it is exported, and traces the real client to the server' +
-    verifies('AD-61', 'AD-79', 'AD-145'), async () => {
-    const receiver = await receiveOtlp();
-    onTestFinished(() => receiver.close());
-    const folder = temporaryFolder();
-    mkdirSync(path.join(folder, 'ws'));
-    writeFileSync(path.join(folder, 'ws', 'a.txt'), 'text');
-    const probe = path.join(folder, 'probe.cjs');
-    writeFileSync(
-      probe,
-      `process.once('exit', () => process.stderr.write('telemetry:' + Object.keys(require.cache).some((name) => name.endsWith('telemetry.cjs')) + '\\n'));`,
-    );
-    writeFileSync(
-      path.join(folder, 'tollgate.yaml'),
-      JSON.stringify({
-        version: 1,
-        workspace: './ws',
-        state: './state',
-        principals: [{ id: 'me', profiles: ['p'], stdio: true }],
-        profiles: { p: { expose: { primitives: 'workspace' } } },
-        bash: { isolation: 'direct' },
-        rules: [{ id: 'all', outcome: 'allow', when: {} }],
-      }),
-    );
-    const base = {
-      PATH: process.env.PATH ?? '',
-      HOME: folder,
-      XDG_STATE_HOME: path.join(folder, 'xdg'),
-      NODE_OPTIONS: `--require=${probe}`,
-    };
-    const main = path.join(PROGRAM, 'facade', 'main.js');
-    const config = path.join(folder, 'tollgate.yaml');
-    const logged = new Map<boolean, readonly Plain[]>();
-    for (const isOn of [false, true]) {
-      const transport = new StdioClientTransport({
-        command: process.execPath,
-        args: [main, 'run', '--config', config, '--as', 'me'],
-        env: {
-          ...base,
-          TOLLGATE_LOG: 'debug',
-          ...(isOn && {
-            OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
-            OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
-          }),
-        },
-        stderr: 'pipe',
-      });
-      let said = '';
-      transport.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
-      const client = new Client({ name: 'test', version: '1' });
-      await client.connect(transport);
-      const traceparent = `00-${'ef'.repeat(16)}-${'12'.repeat(8)}-01`;
-      const result = await client.callTool({ name: 'read', arguments: { path: 'a.txt' }, _meta: { traceparent } });
-      expect(result.isError ?? false).toBe(false);
-      await client.callTool({ name: 'read', arguments: { path: '../outside' } });
-      await client.callTool({ name: 'nothing', arguments: {} }).catch(() => undefined);
-      await client.close();
-      await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 20_000);
-      logged.set(isOn, callLinesOf(said));
-    }
-    const names = receiver
-      .spans()
-      .filter(({ traceId }) => traceId === 'ef'.repeat(16))
-      .map(({ name }) => name);
-    expect(names).toEqual(
-      expect.arrayContaining(['tools/call read', 'tollgate.decide', 'tollgate.reserve', 'tollgate.shape']),
-    );
-    expect(receiver.series().map(({ name }) => name)).toContain('mcp.server.session.duration');
-    const [off = [], on = []] = [logged.get(false), logged.get(true)];
-    expect([off.length, on.length]).toEqual([3, 3]);
-    for (const line of off) expect(line).not.toHaveProperty('trace_id');
-    expect(on[0]?.trace_id).toBe('ef'.repeat(16));
-    for (const { trace_id: traceId, span_id: spanId, id } of on)
-      expect(receiver.spans().find((span) => span.spanId === spanId)).toMatchObject({
-        traceId,
-        kind: 2,
-        attributes: { 'tollgate.decision.id': id },
-      });
-  }, 60_000);
+  inFull(
+    'loads the code of telemetry only if it is exported, and traces the real client to the server' +
+      verifies('AD-61', 'AD-79', 'AD-145'),
+    async () => {
+      const receiver = await receiveOtlp();
+      onTestFinished(() => receiver.close());
+      const folder = temporaryFolder();
+      mkdirSync(path.join(folder, 'ws'));
+      writeFileSync(path.join(folder, 'ws', 'a.txt'), 'text');
+      const probe = path.join(folder, 'probe.cjs');
+      writeFileSync(
+        probe,
+        `process.once('exit', () => process.stderr.write('telemetry:' + Object.keys(require.cache).some((name) => name.endsWith('telemetry.cjs')) + '\\n'));`,
+      );
+      writeFileSync(
+        path.join(folder, 'tollgate.yaml'),
+        JSON.stringify({
+          version: 1,
+          workspace: './ws',
+          state: './state',
+          principals: [{ id: 'me', profiles: ['p'], stdio: true }],
+          profiles: { p: { expose: { primitives: 'workspace' } } },
+          bash: { isolation: 'direct' },
+          rules: [{ id: 'all', outcome: 'allow', when: {} }],
+        }),
+      );
+      const base = {
+        PATH: process.env.PATH ?? '',
+        HOME: folder,
+        XDG_STATE_HOME: path.join(folder, 'xdg'),
+        NODE_OPTIONS: `--require=${probe}`,
+      };
+      const main = path.join(PROGRAM, 'facade', 'main.js');
+      const config = path.join(folder, 'tollgate.yaml');
+      const logged = new Map<boolean, readonly Plain[]>();
+      for (const isOn of [false, true]) {
+        const transport = new StdioClientTransport({
+          command: process.execPath,
+          args: [main, 'run', '--config', config, '--as', 'me'],
+          env: {
+            ...base,
+            TOLLGATE_LOG: 'debug',
+            ...(isOn && {
+              OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
+              OTEL_EXPORTER_OTLP_PROTOCOL: 'http/json',
+            }),
+          },
+          stderr: 'pipe',
+        });
+        let said = '';
+        transport.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
+        const client = new Client({ name: 'test', version: '1' });
+        await client.connect(transport);
+        const traceparent = `00-${'ef'.repeat(16)}-${'12'.repeat(8)}-01`;
+        const result = await client.callTool({ name: 'read', arguments: { path: 'a.txt' }, _meta: { traceparent } });
+        expect(result.isError ?? false).toBe(false);
+        await client.callTool({ name: 'read', arguments: { path: '../outside' } });
+        await client.callTool({ name: 'nothing', arguments: {} }).catch(() => undefined);
+        await client.close();
+        await vi.waitFor(() => expect(said).toContain(`telemetry:${isOn}`), 20_000);
+        logged.set(isOn, callLinesOf(said));
+      }
+      const names = receiver
+        .spans()
+        .filter(({ traceId }) => traceId === 'ef'.repeat(16))
+        .map(({ name }) => name);
+      expect(names).toEqual(
+        expect.arrayContaining(['tools/call read', 'tollgate.decide', 'tollgate.reserve', 'tollgate.shape']),
+      );
+      expect(receiver.series().map(({ name }) => name)).toContain('mcp.server.session.duration');
+      const [off = [], on = []] = [logged.get(false), logged.get(true)];
+      expect([off.length, on.length]).toEqual([3, 3]);
+      for (const line of off) expect(line).not.toHaveProperty('trace_id');
+      expect(on[0]?.trace_id).toBe('ef'.repeat(16));
+      for (const { trace_id: traceId, span_id: spanId, id } of on)
+        expect(receiver.spans().find((span) => span.spanId === spanId)).toMatchObject({
+          traceId,
+          kind: 2,
+          attributes: { 'tollgate.decision.id': id },
+        });
+    },
+    60_000,
+  );
 });
 
 /** Returns the lines of the log about calls. */

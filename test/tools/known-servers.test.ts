@@ -2,6 +2,7 @@
  * Tests the catalog of known servers: each file fits its schema and becomes a valid configuration. `npm run
  * verify:servers` installs them and lists their tools.
  */
+
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Ajv } from 'ajv';
@@ -14,6 +15,7 @@ import { serverFileText } from '../../facade/cli/connect/connection-steps.ts';
 import { mergeProfiles } from '../../facade/config/profiles.ts';
 import { nameFault } from '../../facade/config/servers/server-names.ts';
 import { withProject } from '../config/project.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { toVerify, withResult } from '../verify/servers.ts';
 
@@ -115,7 +117,7 @@ describe('the catalog of known servers', () => {
     },
   );
 
-  it.each(all.map((known) => [known.name, known] as const))(
+  inFull.each(all.map((known) => [known.name, known] as const))(
     '%s: becomes a configuration that loads without a remark, shows its tools and contains no secret' +
       verifies('PF-10', 'PF-13'),
     (name, known) => {

@@ -8,6 +8,7 @@ import { guardPattern, isPlain, resetPatternClock } from '../../catalogs/validat
 import { prepareSchema } from '../../catalogs/validation/prepared-schema.ts';
 import { formatFaults, nearestName } from '../../catalogs/validation/validation-faults.ts';
 import { createValidator } from '../../catalogs/validation/validator.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 
@@ -112,7 +113,7 @@ describe('interpreted and compiled validators', () => {
     expect(values.map((value) => formatFaults(check(value)))).toEqual(cold);
   });
 
-  it('agree on random schemas and values', () => {
+  inFull('agree on random schemas and values', () => {
     const scalar = fc.constantFrom<Schema>(
       { type: 'string', maxLength: 2 },
       { type: 'integer', minimum: 0 },

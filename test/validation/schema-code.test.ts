@@ -2,6 +2,7 @@
  * Tests the code that the build generates from our own schemas: it accepts only values that the schema accepts.
  * Covers: catalogs/validation.
  */
+
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -12,6 +13,7 @@ import { parse } from 'yaml';
 import { CODED_SCHEMAS, codeFile, makeSchemaCode, surelyFits } from '../../catalogs/validation/schema-code.ts';
 import { packageRoot } from '../../policies/rego/opa-program.ts';
 import { FULL } from '../config/full.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 
 const ROOT = packageRoot();
@@ -72,7 +74,7 @@ describe.each(CODED_SCHEMAS)('the generated code of %s', (schema) => {
     }),
   );
 
-  it('is in the build, and is generated from the schema next to it', () => {
+  inFull('is in the build, and is generated from the schema next to it', () => {
     expect(readFileSync(codeFile(path.join(DIST, schema)), 'utf8')).toBe(makeSchemaCode(readSchema(schema)));
   });
 

@@ -1,4 +1,5 @@
 /** Tests the output of commands and the life of sessions, and that no process remains. */
+
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
@@ -9,6 +10,7 @@ import { endProcessGroup, isGroupAlive } from '../../adapters/primitives/shell/s
 import { withKillSwitch } from '../../adapters/primitives/workspace/in-process-server.ts';
 import { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { useHelpers } from '../../catalogs/programs/helper-programs.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { verifies } from '../verifies.ts';
 import { type Bench, makeBench, textsOf } from './workspace-harness.ts';
 
@@ -131,7 +133,7 @@ describe('bash run', () => {
     );
   });
 
-  it('continues a slow command as a session, and reports it' + verifies('CY-05', 'HA-09'), async () => {
+  inFull('continues a slow command as a session, and reports it' + verifies('CY-05', 'HA-09'), async () => {
     const bench = makeBench();
     const [text, note] = textsOf(
       await bench.call('bash', {
@@ -261,7 +263,7 @@ describe('bash sessions', () => {
     },
   );
 
-  it('end with all their processes on kill, even if these ignore SIGTERM' + verifies('CY-18'), async () => {
+  inFull('end with all their processes on kill, even if these ignore SIGTERM' + verifies('CY-18'), async () => {
     const bench = makeBench();
     const { word, command } = sleeper();
     await bench.text('bash', {
@@ -279,7 +281,7 @@ describe('bash sessions', () => {
     );
   });
 
-  it('are limited to sixteen; then a slow run is ended', async () => {
+  inFull('are limited to sixteen; then a slow run is ended', async () => {
     const bench = makeBench();
     for (let at = 0; at < 16; at += 1) await bench.text('bash', { action: 'start', command: 'cat', wait_ms: 1 });
     expect(await bench.failure('bash', { action: 'start', command: 'cat' })).toContain('already 16 sessions');
@@ -316,7 +318,7 @@ describe('bash sessions', () => {
     expect(await poll(bench, 's1', /ended/)).toContain('exit 5');
   });
 
-  it.each(['the end of its session', 'the end of the server', 'the cancellation of its call'])(
+  inFull.each(['the end of its session', 'the end of the server', 'the cancellation of its call'])(
     'are ended if they start during %s' + verifies('CY-18'),
     async (what) => {
       const { word, command } = sleeper();

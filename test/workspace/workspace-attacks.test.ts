@@ -1,4 +1,5 @@
 /** Attacks on the limits of the workspace, by name, with real files and symlinks. */
+
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, linkSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
@@ -10,6 +11,7 @@ import { bindPath } from '../../adapters/primitives/workspace/path-binding.ts';
 import type { TollgateError } from '../../catalogs/errors/error-table.ts';
 import { openPathHandle } from '../../catalogs/readers/path-handles.ts';
 import { isPathWithin, locate, otherReadings } from '../../catalogs/readers/path-location.ts';
+import { inFull } from '../harness/full-tests.ts';
 import { roundsOf } from '../harness/slices.ts';
 import { verifies } from '../verifies.ts';
 import { type Bench, makeBench } from './workspace-harness.ts';
@@ -236,7 +238,7 @@ describe('a path that changes during a call', () => {
     await folder.close();
   });
 
-  it('toctou-swap: never leads outside while a process swaps folders and links', async () => {
+  inFull('toctou-swap: never leads outside while a process swaps folders and links', async () => {
     const bench = makeBench({ 'd/secret': 'mine\n' });
     const swap = `while :; do mv d e; ln -s ${bench.outside} d; rm d; mv e d; done`;
     const child = spawn('bash', ['-c', swap], { cwd: bench.root, stdio: 'ignore', detached: true });

@@ -150,7 +150,8 @@ class WorkerGroup {
         }
         this.#isAnnounced = true;
         // A worker that ends already would take it for a second stop.
-        if (this.#starting.get(slot) === true && !this.#stopping.signal.aborted) this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
+        if (this.#starting.get(slot) === true && !this.#stopping.signal.aborted)
+          this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
         this.#starting.delete(slot);
         this.#tellListening();
         break;

@@ -26,7 +26,7 @@ import {
  */
 const STACK_MB = 40;
 const HEAP_MB = 512;
-/** Milliseconds of processor time beyond the time limit, in which the engine must notice it, before the thread is ended. */
+/** Processor time beyond the time limit, in which the engine must notice it, before the thread is ended, ms. */
 const GRACE_MS = 1_000;
 const WATCH_MS = 250;
 
