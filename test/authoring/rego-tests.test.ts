@@ -188,12 +188,16 @@ describe('without opa', () => {
     }
   }
 
+  function writeRules(): void {
+    project.write('policies/rules.yaml', 'rules:\n  - id: look\n    outcome: allow\n    when: {verbs: [read]}\n');
+    project.write('yaml.yaml', 'policies: [policies/rules.yaml]\n');
+    project.write('tests/a_suite.yaml', suite('name: a, call: {tool: read, args: {path: a}}, expect: allow'));
+  }
+
   inFull(
     'cases of YAML rules run in the built WebAssembly, and the result says that opa did not run',
     () => {
-      project.write('policies/rules.yaml', 'rules:\n  - id: look\n    outcome: allow\n    when: {verbs: [read]}\n');
-      project.write('yaml.yaml', 'policies: [policies/rules.yaml]\n');
-      project.write('tests/a_suite.yaml', suite('name: a, call: {tool: read, args: {path: a}}, expect: allow'));
+      writeRules();
       const words = ['policy', 'test', 'tests/a_suite.yaml', '--config', 'yaml.yaml'];
       const [told, data] = bare(words, [...words, '--json']);
       expect({ status: told?.status, stderr: told?.stderr, stdout: told?.stdout }).toEqual({
@@ -209,6 +213,7 @@ describe('without opa', () => {
   );
 
   it('a named opa that does not work is refused', async () => {
+    writeRules();
     expect(
       await cli(project, ['policy', 'test', 'tests/a_suite.yaml', '--config', 'yaml.yaml', '--opa', '/nowhere/opa']),
     ).toMatchObject({ code: EXIT.usage, err: expect.stringContaining('OPA_MISSING') });

@@ -55,7 +55,7 @@ describe('a run', () => {
       'This run started 5 nodes, and test/harness/budgets.yaml allows 4.',
     ]);
     const budgets = parse(readFileSync(path.join(HERE, 'budgets.yaml'), 'utf8')) as Record<string, RunBudget>;
-    expect(budgets.part?.processes).toBeLessThanOrEqual(100_000);
+    expect(budgets.part?.processes).toBeLessThanOrEqual(3_000);
   });
 
   it('fails at the gate for a skipped test whose reason is not listed', () => {
