@@ -43,8 +43,8 @@ export default defineConfig({
     reporters: ['default', './test/harness/run-report.ts'],
     // A line for each test that takes longer would hide the failures.
     slowTestThreshold: 10_000,
-    // Twice the processors of the gate: half of the time of a file is waiting for processes and clocks.
-    maxWorkers: 4,
+    // One more than the gate has processors: a part of the time of a file is waiting for processes and clocks.
+    maxWorkers: 3,
     sequence: { sequencer: LongestFirst },
     // The second run of a file transforms nothing that has not changed.
     experimental: { fsModuleCache: true },

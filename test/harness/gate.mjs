@@ -1,6 +1,6 @@
 /**
  * Runs the suites of the gate after the demo: `node test/harness/gate.mjs`. The tests of the README run first and alone,
- * measured for coverage. The other suites run two at a time. Each suite's output is printed when it ends. The last lines
+ * measured for coverage. The other suites run two at a time, and the output of each is printed when it ends. The last lines
  * are the table of costs and `N passed, N failed, N skipped`. Exits with 1 if a suite failed.
  */
 import { spawn, spawnSync } from 'node:child_process';
@@ -38,7 +38,7 @@ const SUITES = [
 const running = new Set();
 
 /** Runs a suite. Resolves to its counts, which are its last line of the form `N passed, N failed`. */
-function run({ name, command, env = {} }) {
+function run({ name, command, env = {} }, isAlone = false) {
   const began = Date.now();
   const report = path.join(REPORTS, `${name}.json`);
   process.stdout.write(`== ${name}: begins\n`);
@@ -54,6 +54,7 @@ function run({ name, command, env = {} }) {
     for (const stream of [child.stdout, child.stderr])
       stream.setEncoding('utf8').on('data', (text) => {
         said += text;
+        if (isAlone) process.stdout.write(text);
       });
     const timer = setTimeout(() => process.kill(-child.pid, 'SIGTERM'), MOST_MS);
     child.on('close', (code, signal) => {
@@ -63,7 +64,7 @@ function run({ name, command, env = {} }) {
       const [, passed = 0, failed = 0, skipped = 0] =
         [...said.matchAll(/^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$/gm)].at(-1) ?? [];
       const counts = { passed: Number(passed), failed: Number(failed), skipped: Number(skipped) };
-      process.stdout.write(`${said}\n== ${name}: ended with ${code ?? signal} after ${seconds} s\n`);
+      process.stdout.write(`${isAlone ? '' : said}\n== ${name}: ended with ${code ?? signal} after ${seconds} s\n`);
       resolve({ name, seconds, ...counts, failed: code === 0 ? counts.failed : Math.max(1, counts.failed) });
     });
   });
@@ -89,7 +90,7 @@ for (const signal of ['SIGINT', 'SIGTERM'])
 rmSync(REPORTS, { recursive: true, force: true });
 rmSync(path.join(ROOT, 'coverage'), { recursive: true, force: true });
 mkdirSync(REPORTS, { recursive: true });
-const ended = [await run(TESTS), ...(await runAll(SUITES))].sort((a, b) => a.name.localeCompare(b.name));
+const ended = [await run(TESTS, true), ...(await runAll(SUITES))].sort((a, b) => a.name.localeCompare(b.name));
 
 process.stdout.write('\n');
 spawnSync('node', ['test/harness/cost-table.mjs'], { cwd: ROOT, stdio: 'inherit' });

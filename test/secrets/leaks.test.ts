@@ -106,7 +106,7 @@ describe.each(['direct', 'sandbox'] as const)('a run with servers in isolation %
     const sandbox =
       isolation === 'sandbox' ? `, sandbox: {filesystem: {allowRead: [${LEAKY}]}, limits: {memoryMb: 512}}` : '';
     const entry = (env: string): string =>
-      `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}${sandbox}}`;
+      `{command: ${process.execPath}, args: [${LEAKY}], env: {${env}}, isolation: ${isolation}, connectTimeoutMs: 60000${sandbox}}`;
     project.write(
       'tollgate.yaml',
       `version: 1
