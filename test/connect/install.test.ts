@@ -47,7 +47,7 @@ describe(
       180_000,
     );
 
-    // In `npm test`, test/packages/any-package.full.test.ts lets the real npm refuse another archive.
+    // In `npm test`, test/packages/any-package.test.ts lets the real npm refuse another archive.
     if (RUNS_ALL)
       it('attack, another archive: is refused if its digest differs from the catalog, and leaves no files', async () => {
         const state = realpathSync(mkdtempSync(path.join(tmpdir(), 'tollgate-install-')));

@@ -143,7 +143,7 @@ function differing(lines: readonly string[]): readonly string[] {
   });
 }
 
-/** Lines that ask the public registry, as any-package.full.test.ts does with a registry on this machine. */
+/** Lines that ask the public registry, as any-package.test.ts does with a registry on this machine. */
 const ASKS_REGISTRY = / connect npm:/;
 
 describe('the commands of the documentation', () => {
