@@ -3,7 +3,7 @@
  * killed. Then it ends the processes of the run, which have the folder in their environment, and removes the folder.
  */
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 
 const folder = process.argv[2] ?? '';
 
@@ -13,6 +13,7 @@ const PATIENCE_MS = 2_000;
 /** Returns the processes of the run, by pid, with their command lines. */
 function processesOfRun() {
   const found = new Map();
+  if (!existsSync('/proc')) return found;
   for (const name of readdirSync('/proc')) {
     if (!/^\d+$/.test(name) || Number(name) === process.pid) continue;
     try {

@@ -149,7 +149,7 @@ class WorkerGroup {
           this.#io.stderr(message.announcement.err);
         }
         this.#isAnnounced = true;
-        // A worker that ends already would take it for a second stop.
+        // A worker that is stopping would take this signal for a second stop, and end with code 1.
         if (this.#starting.get(slot) === true && !this.#stopping.signal.aborted)
           this.#tell(slot, { kind: 'signal', signal: 'SIGHUP' });
         this.#starting.delete(slot);

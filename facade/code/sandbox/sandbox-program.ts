@@ -98,7 +98,7 @@ export function timeEnd({ timeMs }: CodeLimits): SandboxEnd {
 /** What a worker is started with. */
 export interface SandboxThreadData {
   readonly wasm: WebAssembly.Module;
-  /** CONTROL_BYTES: see MESSAGES, PHASE, TURNS and THREAD. */
+  /** An Int32Array of CONTROL_BYTES. MESSAGES, PHASE, TURNS and THREAD are its places. */
   readonly control: SharedArrayBuffer;
 }
 
