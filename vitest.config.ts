@@ -26,6 +26,16 @@ const SHARED = {
   isolate: false,
 };
 
+/** The test files to run. A wrong TOLLGATE_TESTS ends the run with a sentence. */
+function included(): string[] {
+  try {
+    return filesInFull() ?? ['test/**/*.test.ts'];
+  } catch (thrown) {
+    process.stderr.write(`${(thrown as Error).message}\n`);
+    process.exit(2);
+  }
+}
+
 export default defineConfig({
   test: {
     projects: [
@@ -33,7 +43,7 @@ export default defineConfig({
         test: {
           ...SHARED,
           name: 'tests',
-          include: filesInFull() ?? ['test/**/*.test.ts'],
+          include: included(),
           exclude: [...OTHERS, GROWTH],
         },
       },

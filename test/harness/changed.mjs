@@ -13,6 +13,13 @@ const MOST_SECONDS = 60;
 const START_SECONDS = 5;
 
 const { values } = parseArgs({ options: { since: { type: 'string', default: 'HEAD' } } });
+const { status: unknown } = spawnSync('git', ['rev-parse', '--verify', '--quiet', `${values.since}^{commit}`], {
+  cwd: ROOT,
+});
+if (unknown !== 0) {
+  process.stderr.write(`There is no commit ${values.since}. Give one after --since, such as main or HEAD~1.\n`);
+  process.exit(2);
+}
 const git = (...words) =>
   execFileSync('git', words, { cwd: ROOT, encoding: 'utf8' })
     .split('\n')

@@ -17,6 +17,11 @@ const reports =
     : readdirSync(GATE)
         .sort()
         .map((name) => path.join(GATE, name));
+const missing = reports.find((file) => !existsSync(file));
+if (missing !== undefined) {
+  process.stderr.write(`There is no report ${missing}. Make one: TOLLGATE_REPORT=${missing} npm test\n`);
+  process.exit(2);
+}
 if (reports.length === 0) {
   process.stderr.write('Name a report: TOLLGATE_REPORT=FILE npm test, then node test/harness/cost-table.mjs FILE\n');
   process.exit(2);
